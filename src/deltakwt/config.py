@@ -1,0 +1,81 @@
+"""Shapes and labels of the Keyword Transformers, and the constants of their front end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SAMPLE_RATE = 16_000
+CLIP_SAMPLES = 16_000  # one second
+FRAME_SAMPLES = 480  # 30 ms
+HOP_SAMPLES = 160  # 10 ms
+FFT_SAMPLES = 512
+MEL_BANDS = 80
+MEL_LOW_HZ, MEL_HIGH_HZ = 20.0, 7600.0
+ENERGY_FLOOR = 1e-12  # below the logarithm
+FEATURES = 40  # DCT coefficients kept
+FRAMES = 1 + (CLIP_SAMPLES - FRAME_SAMPLES) // HOP_SAMPLES  # 98
+
+SILENCE, UNKNOWN = "_silence_", "_unknown_"
+KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
+LABELS = (SILENCE, UNKNOWN, *KEYWORDS)
+
+LAYER_NORM_EPS = 1e-6
+
+
+@dataclass(frozen=True)
+class Config:
+    """The shape of one Keyword Transformer."""
+
+    dim: int  # d, the width of a token
+    heads: int  # k
+    mlp: int  # width of the MLP's hidden layer
+    layers: int = 12  # L
+    labels: tuple[str, ...] = LABELS
+    frames: int = FRAMES  # tokens that come from sound
+    features: int = FEATURES  # coefficients of a frame
+
+    @property
+    def tokens(self) -> int:
+        """T: the class token and one token a frame."""
+        return self.frames + 1
+
+    @property
+    def head_dim(self) -> int:
+        """d_h = d / k."""
+        return self.dim // self.heads
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name and shape of every weight. Matrices are (in, out): the paper's X W."""
+        d, m = self.dim, self.mlp
+        shapes: dict[str, tuple[int, ...]] = {
+            "embed.weight": (self.features, d),
+            "embed.bias": (d,),
+            "class_token": (d,),
+            "positions": (self.tokens, d),
+        }
+        for layer in range(self.layers):
+            block = {
+                "q.weight": (d, d),
+                "k.weight": (d, d),
+                "v.weight": (d, d),
+                "proj.weight": (d, d),
+                "proj.bias": (d,),
+                "norm1.weight": (d,),
+                "norm1.bias": (d,),
+                "mlp_in.weight": (d, m),
+                "mlp_in.bias": (m,),
+                "mlp_out.weight": (m, d),
+                "mlp_out.bias": (d,),
+                "norm2.weight": (d,),
+                "norm2.bias": (d,),
+            }
+            shapes |= {f"blocks.{layer}.{name}": shape for name, shape in block.items()}
+        shapes["head.weight"] = (d, len(self.labels))
+        shapes["head.bias"] = (len(self.labels),)
+        return shapes
+
+
+KWT1 = Config(dim=64, heads=1, mlp=256)
+KWT2 = Config(dim=128, heads=2, mlp=512)
+KWT3 = Config(dim=192, heads=3, mlp=768)
+SIZES = {"kwt-1": KWT1, "kwt-2": KWT2, "kwt-3": KWT3}
