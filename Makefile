@@ -1,0 +1,60 @@
+# make demo: spot the words in examples/clips.   make test: install what the tests need, run them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml CMakeLists.txt $(shell find src native -type f \
+	! -name '*.so' ! -path '*/__pycache__/*' 2>/dev/null)
+C_SOURCES = $(shell find native tests -name '*.[ch]' -o -name '*.cpp')
+
+.PHONY: help demo test lint format dev test-sanitize clean
+
+help:
+	@echo 'make demo           install into .venv and spot the words in examples/clips'
+	@echo 'make test           install what the tests need, lint, run every test'
+	@echo 'make lint           ruff, mypy, clang-format'
+	@echo 'make format         rewrite the sources as lint wants them'
+	@echo 'make dev            install for development: Python files in place, C rebuilt on import'
+	@echo 'make test-sanitize  the C core under the address and undefined-behaviour sanitizers'
+	@echo 'make clean          remove .venv and everything built'
+
+demo: $(VENV)/base.done
+	$(BIN)/deltakwt spot examples/clips/*.flac
+
+# SYSTEM=no leaves Debian packages alone; the tests that need them then skip and say so.
+test: $(VENV)/test.done lint
+	$(if $(filter no,$(SYSTEM)),,sh scripts/install-system.sh tests/apt-packages.txt)
+	$(BIN)/python -m pytest -n 2 $(PYTEST)
+	$(MAKE) test-sanitize
+
+lint: $(VENV)/test.done
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(C_SOURCES)
+
+format: $(VENV)/test.done
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_SOURCES)
+
+test-sanitize:
+	$(if $(wildcard native/test_sanitize.sh),sh native/test_sanitize.sh)
+
+dev: $(VENV)/pip.done
+	$(BIN)/pip install -q 'scikit-build-core>=0.10' 'nanobind>=2.4' cmake ninja
+	$(BIN)/pip install -q --no-build-isolation -Ceditable.rebuild=true -e '.[test]'
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/pip.done:
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/base.done: $(VENV)/pip.done $(SOURCES)
+	$(BIN)/pip install -q .
+	@touch $@
+
+$(VENV)/test.done: $(VENV)/pip.done $(SOURCES)
+	$(BIN)/pip install -q '.[test]'
+	@touch $@ $(VENV)/base.done

@@ -1,0 +1,5 @@
+"""`python -m deltakwt`."""
+
+from deltakwt.cli import main
+
+main()

@@ -1,0 +1,232 @@
+"""Model folders: `model.safetensors`, `config.json`, `profiles.json`, `README.md`.
+
+Reading checks the shape first (config.json, bounded), then the file's size against that
+shape, then every tensor's name, type and shape in the header, and only then takes memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltakwt import config as constants
+from deltakwt.config import Config
+from deltakwt.errors import DeltakwtError
+
+FORMAT = 1
+MAX_CONFIG_BYTES = 1 << 20
+MAX_HEADER_BYTES = 1 << 20
+LIMITS = {"dim": 1024, "heads": 64, "mlp": 4096, "layers": 64}
+MAX_LABELS = 1000
+
+FRONT_END = {
+    "sample_rate": constants.SAMPLE_RATE,
+    "clip_samples": constants.CLIP_SAMPLES,
+    "frame_samples": constants.FRAME_SAMPLES,
+    "hop_samples": constants.HOP_SAMPLES,
+    "fft_samples": constants.FFT_SAMPLES,
+    "mel_bands": constants.MEL_BANDS,
+    "mel_low_hz": constants.MEL_LOW_HZ,
+    "mel_high_hz": constants.MEL_HIGH_HZ,
+    "energy_floor": constants.ENERGY_FLOOR,
+}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A model at rest: its shape, its tensors (float32, our names) and how it was made."""
+
+    config: Config
+    tensors: dict[str, NDArray[np.float32]]
+    training: dict[str, Any] = field(default_factory=dict)
+
+
+def load_weights(path: Path) -> Weights:
+    """A model folder or an authors' `.tflite` file."""
+    if path.is_dir():
+        return load_folder(path)
+    if not path.exists():
+        raise DeltakwtError(f"{path}: no such model folder or file")
+    if path.suffix != ".tflite":
+        raise DeltakwtError(f"{path}: a model is a folder or a .tflite file")
+    from deltakwt.tflite import read_tflite
+
+    config, tensors = read_tflite(path)
+    _check_finite(path, tensors)
+    return Weights(config, tensors, {"source": "KWT authors' TFLite", "file": path.name})
+
+
+def load_folder(folder: Path) -> Weights:
+    """The model in `folder`, checked throughout."""
+    config, training = read_config(folder)
+    return Weights(config, _read_tensors(folder / "model.safetensors", config), training)
+
+
+def read_config(folder: Path) -> tuple[Config, dict[str, Any]]:
+    """Shape and training facts of the model in `folder`, without its weights."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise DeltakwtError(f"{folder}: not a model folder: it has no config.json")
+    document = read_json(path)
+    version = document.get("format")
+    if version != FORMAT:
+        raise DeltakwtError(
+            f"{path}: format {version!r} is not known to this deltakwt, which reads {FORMAT}"
+        )
+    sizes = {name: _bounded(path, document, name, limit) for name, limit in LIMITS.items()}
+    labels = document.get("labels")
+    if (
+        not isinstance(labels, list)
+        or not 2 <= len(labels) <= MAX_LABELS
+        or not all(isinstance(label, str) and label for label in labels)
+        or len(set(labels)) != len(labels)
+    ):
+        raise DeltakwtError(f"{path}: labels must be a list of 2 to {MAX_LABELS} different names")
+    if sizes["dim"] % sizes["heads"]:
+        raise DeltakwtError(f"{path}: heads must divide dim")
+    _check_front_end(path, document)
+    training = document.get("training", {})
+    if not isinstance(training, dict):
+        raise DeltakwtError(f"{path}: training must be an object")
+    return Config(labels=tuple(labels), **sizes), training
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of bounded size."""
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise DeltakwtError(f"{path}: too large for a {path.name}")
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DeltakwtError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise DeltakwtError(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise DeltakwtError(f"{path}: must hold a JSON object")
+    return document
+
+
+def _bounded(path: Path, document: dict[str, Any], name: str, limit: int) -> int:
+    value = document.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= limit:
+        raise DeltakwtError(f"{path}: {name} must be a whole number from 1 to {limit}")
+    return value
+
+
+def _check_front_end(path: Path, document: dict[str, Any]) -> None:
+    expected: dict[str, Any] = {"frames": constants.FRAMES, "features": constants.FEATURES}
+    for name, value in expected.items():
+        if document.get(name) != value:
+            raise DeltakwtError(f"{path}: {name} must be {value}, as the front end makes them")
+    if document.get("front_end", FRONT_END) != FRONT_END:
+        raise DeltakwtError(f"{path}: front_end differs from the one deltakwt has")
+
+
+def _read_tensors(path: Path, config: Config) -> dict[str, NDArray[np.float32]]:
+    from safetensors import SafetensorError, safe_open
+
+    shapes = config.shapes()
+    largest = 4 * sum(math.prod(shape) for shape in shapes.values()) + MAX_HEADER_BYTES
+    if not path.is_file():
+        raise DeltakwtError(f"{path}: no such file")
+    if path.stat().st_size > largest:
+        raise DeltakwtError(
+            f"{path}: {path.stat().st_size} bytes, at most {largest} fit the shape in config.json"
+        )
+    try:
+        with safe_open(path, framework="numpy") as file:
+            names = set(file.keys())
+            for name, shape in shapes.items():
+                if name not in names:
+                    raise DeltakwtError(f"{path}: tensor {name} is missing")
+                entry = file.get_slice(name)
+                if tuple(entry.get_shape()) != shape or entry.get_dtype() not in ("F32", "F16"):
+                    raise DeltakwtError(
+                        f"{path}: tensor {name} is {entry.get_dtype()} {entry.get_shape()}, "
+                        f"config.json asks for F32 or F16 {list(shape)}"
+                    )
+            if extra := sorted(names - set(shapes)):
+                raise DeltakwtError(f"{path}: tensor {extra[0]} does not belong to a KWT")
+            tensors = {
+                name: np.ascontiguousarray(file.get_tensor(name), dtype=np.float32)
+                for name in shapes
+            }
+    except (SafetensorError, OSError) as error:
+        raise DeltakwtError(f"{path}: damaged: {error}") from error
+    _check_finite(path, tensors)
+    return tensors
+
+
+def _check_finite(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            raise DeltakwtError(f"{path}: tensor {name} holds NaN or infinity")
+
+
+def config_document(config: Config, training: Mapping[str, Any]) -> dict[str, Any]:
+    """What config.json says."""
+    return {
+        "format": FORMAT,
+        "dim": config.dim,
+        "heads": config.heads,
+        "mlp": config.mlp,
+        "layers": config.layers,
+        "labels": list(config.labels),
+        "frames": config.frames,
+        "features": config.features,
+        "front_end": FRONT_END,
+        "training": dict(training),
+    }
+
+
+def save_folder(
+    folder: Path,
+    weights: Weights,
+    *,
+    card: str | None = None,
+    half: bool = False,
+) -> None:
+    """Write a model folder: weights first and config.json last, each whole or not at all.
+
+    `half` stores float16 (half the bytes); they are read back as float32. `card` becomes
+    README.md.
+    """
+    from safetensors.numpy import save
+
+    config = weights.config
+    shapes = {name: tensor.shape for name, tensor in weights.tensors.items()}
+    if shapes != config.shapes():
+        raise ValueError("tensors do not fit the config")
+    kind = np.float16 if half else np.float32
+    tensors = {
+        name: np.ascontiguousarray(tensor, dtype=kind) for name, tensor in weights.tensors.items()
+    }
+    _check_finite(folder, tensors)  # float16 ends at 65504
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "model.safetensors", save(tensors))
+    if card is not None:
+        write_atomically(folder / "README.md", card.encode())
+    document = config_document(config, weights.training)
+    write_atomically(folder / "config.json", (json.dumps(document, indent=2) + "\n").encode())
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside `path`, then rename: a reader sees the old file or the new, never a half."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
