@@ -170,7 +170,7 @@ class SteadyStream:
             self._pending = energies[:1]
         known = np.concatenate([self._pending, energies])
         self._pending = known[-2:]
-        return (known[:-2] + 2 * known[1:-1] + known[2:]) / 4
+        return np.asarray((known[:-2] + 2 * known[1:-1] + known[2:]) / 4)
 
     def _floor(self, logs: NDArray[np.float64]) -> NDArray[np.float64]:
         """(80,): move the level by this frame, then floor the frame at it."""
