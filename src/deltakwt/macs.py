@@ -107,3 +107,37 @@ class Macs:
             "sites": self.products,
             "layers": self.layers,
         }
+
+
+def bounds(config: Config) -> dict[str, Any]:
+    """What the shape alone says: each product's share and the most that deltas can ever save."""
+    dense, shortcut, fewest = dense_macs(config), shortcut_macs(config), fewest_macs(config)
+    mhsa = dense[:, : len(MHSA_PRODUCTS)].sum()
+    saving = 100 * (1 - fewest / dense)  # (layers, 6)
+    products = {
+        name: {
+            "macs": int(dense[:, i].sum()),
+            "mhsa_share_percent": float(100 * dense[:, i].sum() / mhsa) if i < 4 else None,
+            "model_share_percent": float(100 * dense[:, i].sum() / dense.sum()),
+            "greatest_saving_percent": float(saving[0, i]),
+            "greatest_saving_last_layer_percent": float(saving[-1, i]),
+        }
+        for i, name in enumerate(PRODUCTS)
+    }
+    return {
+        "macs": int(dense.sum()),
+        "mhsa_share_percent": float(100 * mhsa / dense.sum()),
+        "mlp_share_percent": float(100 - 100 * mhsa / dense.sum()),
+        "products": products,
+        "last_layer": _savings(dense[-1], shortcut[-1]),
+        "all_layers": _savings(dense, shortcut),
+        "greatest": _savings(dense, fewest),
+    }
+
+
+def _savings(dense: Counts, fewer: Counts) -> dict[str, float]:
+    mhsa = slice(0, len(MHSA_PRODUCTS))
+    return {
+        "mhsa_saving_percent": float(100 * (1 - fewer[..., mhsa].sum() / dense[..., mhsa].sum())),
+        "model_saving_percent": float(100 * (1 - fewer.sum() / dense.sum())),
+    }
