@@ -1,0 +1,170 @@
+"""Any sound file or array as 16 kHz mono float32, streamed in blocks of bounded size."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
+from deltakwt.errors import DeltakwtError
+
+if TYPE_CHECKING:
+    import soundfile
+
+Audio = NDArray[np.float32]
+Sound = str | os.PathLike[str] | ArrayLike  # a file, or samples with their rate
+
+BLOCK_VALUES = 1 << 20  # samples times channels held at once: 4 MiB
+RATES = (1_000, 768_000)  # Hz
+MAX_CHANNELS = 64
+LOUDEST = 100.0  # 40 dB over full scale: no sound, but integers stored as floats
+HOP_SAMPLES = 1_600  # a window every 100 ms
+
+
+def read_clip(path: Path) -> Audio:
+    """(16000,): one second of a file, cut or zero-padded at the end."""
+    clip = np.zeros(CLIP_SAMPLES, np.float32)
+    filled = 0
+    for block in read_blocks(path):
+        part = block[: CLIP_SAMPLES - filled]
+        clip[filled : filled + len(part)] = part
+        filled += len(part)
+        if filled == CLIP_SAMPLES:
+            break
+    return clip
+
+
+def read_blocks(path: str | os.PathLike[str]) -> Iterator[Audio]:
+    """The file's sound in blocks of 16 kHz mono samples."""
+    name = os.fspath(path)
+    yield from _resampled(name, _decoded(name))
+
+
+def array_blocks(sound: ArrayLike, sample_rate: int | None) -> Iterator[Audio]:
+    """An array (n,) or (n, channels), floats in [-1, 1] or integers, as 16 kHz mono blocks."""
+    samples = np.asarray(sound)
+    rate = SAMPLE_RATE if sample_rate is None else sample_rate
+    if samples.ndim not in (1, 2) or samples.dtype.kind not in "fiu":
+        raise DeltakwtError(
+            f"array: {samples.dtype} {samples.shape} is not sound; give (n,) floats"
+        )
+    if samples.ndim == 2 and not 1 <= samples.shape[1] <= MAX_CHANNELS:
+        raise DeltakwtError(f"array: shape {samples.shape} is not (samples, channels)")
+    yield from _resampled("array", _chopped(samples, rate))
+
+
+def blocks(sound: Sound, sample_rate: int | None = None) -> Iterator[Audio]:
+    """A file or an array as blocks of 16 kHz mono samples."""
+    if isinstance(sound, str | os.PathLike):
+        return read_blocks(sound)
+    return array_blocks(sound, sample_rate)
+
+
+def windows(stream: Iterable[Audio], group: int = 64) -> Iterator[tuple[int, Audio]]:
+    """Start sample and (n, 16000) overlapping one-second windows, `group` of them at a time.
+
+    Up to one second gives one zero-padded window; more gives one every 100 ms, the last one
+    zero-padded so that the end is heard.
+    """
+    reach = CLIP_SAMPLES + (group - 1) * HOP_SAMPLES
+    start, held = 0, np.zeros(0, np.float32)
+    for block in stream:
+        held = np.concatenate((held, block))
+        while len(held) > reach:  # more follows, so that the last window is cut below
+            yield start, _cut(held, group)
+            start += group * HOP_SAMPLES
+            held = held[group * HOP_SAMPLES :]
+    count = 1 + max(0, -(-(len(held) - CLIP_SAMPLES) // HOP_SAMPLES))
+    padded = np.zeros(CLIP_SAMPLES + (count - 1) * HOP_SAMPLES, np.float32)
+    padded[: len(held)] = held
+    yield start, _cut(padded, count)
+
+
+def _cut(samples: Audio, count: int) -> Audio:
+    view = np.lib.stride_tricks.sliding_window_view(samples, CLIP_SAMPLES)
+    return np.ascontiguousarray(view[: count * HOP_SAMPLES : HOP_SAMPLES])  # (count, 16000)
+
+
+def _decoded(name: str) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Sample rate and (n, channels) blocks of a file."""
+    import soundfile
+
+    if not Path(name).exists():
+        raise DeltakwtError(f"{name}: no such file")
+    if not Path(name).is_file():
+        raise DeltakwtError(f"{name}: not a file")
+    if not Path(name).stat().st_size:
+        raise DeltakwtError(f"{name}: empty file")
+    try:
+        with soundfile.SoundFile(name) as file:
+            if not 1 <= file.channels <= MAX_CHANNELS:
+                raise DeltakwtError(f"{name}: {file.channels} channels, at most {MAX_CHANNELS}")
+            _check_whole_wav(name, file)
+            read, frames = 0, max(1, BLOCK_VALUES // file.channels)
+            while len(block := file.read(frames, dtype="float32", always_2d=True)):
+                read += len(block)
+                yield file.samplerate, block
+            if read < file.frames:
+                raise DeltakwtError(f"{name}: truncated: {read} of {file.frames} samples are there")
+    except soundfile.LibsndfileError as error:
+        reason = error.error_string.removeprefix("Error : ").strip().rstrip(".")
+        raise DeltakwtError(f"{name}: not readable as sound: {reason}") from error
+
+
+def _check_whole_wav(name: str, file: soundfile.SoundFile) -> None:
+    """A WAV file cut short is read by libsndfile without a word, except in its log.
+
+    Sizes of almost 2 or 4 GiB are what programs write that do not know the length yet.
+    """
+    found = re.search(r"^data : (\d+) \(should be (\d+)\)", file.extra_info, re.MULTILINE)
+    if found and int(found[2]) < int(found[1]) < 0x7FFF_0000:
+        raise DeltakwtError(f"{name}: truncated: {found[2]} of {found[1]} bytes are there")
+
+
+def _chopped(samples: NDArray[Any], rate: int) -> Iterator[tuple[int, NDArray[Any]]]:
+    kind = samples.dtype
+    rows = samples.reshape(len(samples), -1)
+    frames = BLOCK_VALUES // rows.shape[1] if rows.size else 1
+    for start in range(0, len(rows), frames):
+        block = rows[start : start + frames].astype(np.float32)
+        if kind.kind == "i":
+            block /= -float(np.iinfo(kind).min)
+        elif kind.kind == "u":  # silence in the middle, as in 8-bit WAV files
+            half = float(np.iinfo(kind).max // 2 + 1)
+            block = (block - half) / half
+        yield rate, block
+
+
+def _resampled(name: str, decoded: Iterator[tuple[int, NDArray[Any]]]) -> Iterator[Audio]:
+    stream, total = None, 0
+    for rate, block in decoded:
+        if not RATES[0] <= rate <= RATES[1]:
+            raise DeltakwtError(
+                f"{name}: sample rate {rate} Hz is outside {RATES[0]} to {RATES[1]} Hz"
+            )
+        loudest = float(np.abs(block).max())
+        if not loudest <= LOUDEST:
+            reason = (
+                "holds NaN or infinity" if not np.isfinite(loudest) else f"peaks at {loudest:g}"
+            )
+            raise DeltakwtError(f"{name}: {reason}; samples must lie in -1 to 1")
+        mono = block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float32)
+        total += len(mono)
+        if rate == SAMPLE_RATE:
+            yield np.ascontiguousarray(mono)
+            continue
+        if stream is None:
+            import soxr
+
+            stream = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32")
+        yield stream.resample_chunk(mono)
+    if not total:
+        raise DeltakwtError(f"{name}: holds no sound (zero samples)")
+    if stream is not None:
+        yield stream.resample_chunk(np.zeros(0, np.float32), last=True)

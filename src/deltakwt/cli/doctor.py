@@ -1,0 +1,34 @@
+"""`deltakwt doctor`: is this installation sound?"""
+
+from __future__ import annotations
+
+import typer
+
+from deltakwt.cli.common import JsonOption, console, print_json, table
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("doctor")(doctor)
+
+
+def doctor(json: JsonOption = False) -> None:
+    """Version, CPU features, chosen kernels, installed extras and a self-test."""
+    from deltakwt.doctor import examine
+
+    found = examine()
+    if json:
+        print_json(found)
+    else:
+        rows = table("", "deltakwt", found["version"])
+        for key in ("python", "machine", "cpu_features", "kernels", "chosen_kernels", "models"):
+            value = found[key]
+            text = value if isinstance(value, str) else " ".join(value) or "none"
+            rows.add_row(key.replace("_", " "), text)
+        for name, there in found["extras"].items():
+            rows.add_row(f"extra {name}", "yes" if there else f"pip install 'deltakwt\\[{name}]'")
+        for test in found["self_test"]:
+            rows.add_row(test["test"], f"{'ok' if test['ok'] else 'FAILED'}: {test['found']}")
+        console().print(rows)
+    if not found["ok"]:
+        raise typer.Exit(1)

@@ -1,0 +1,127 @@
+"""`deltakwt eval`: accuracy, and with thresholds MACs and bytes, over a data set."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deltakwt.cli.common import (
+    DEFAULT_MODEL,
+    DataOption,
+    JsonOption,
+    ModelOption,
+    ProfileOption,
+    ThreadsOption,
+    ThresholdsOption,
+    console,
+    fail,
+    load_model,
+    percent,
+    print_json,
+    progress,
+    table,
+)
+from deltakwt.errors import DeltakwtError
+
+if TYPE_CHECKING:
+    from deltakwt.evaluate import Evaluation
+    from deltakwt.model import Model
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("eval")(evaluate)
+
+
+def evaluate(
+    data: DataOption,
+    model: ModelOption = DEFAULT_MODEL,
+    split: Annotated[str, typer.Option(help="test or val.")] = "test",
+    silence: Annotated[
+        str, typer.Option(help="zero: digital silence, as in the paper. noise: recorded noise.")
+    ] = "zero",
+    limit: Annotated[int | None, typer.Option(min=1, help="Clips drawn at random.")] = None,
+    seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
+    manifest: Annotated[
+        Path | None, typer.Option(help="List of clips: read where it exists, else written.")
+    ] = None,
+    thresholds: ThresholdsOption = None,
+    profile: ProfileOption = None,
+    threads: ThreadsOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Evaluate a model on Speech Commands: accuracy, per class, confusion, seconds."""
+    from deltakwt import dataset
+    from deltakwt.evaluate import evaluate as run
+
+    if split not in ("test", "val"):
+        raise DeltakwtError(f"--split {split}: must be test or val")
+    if silence not in dataset.SILENCES:
+        raise DeltakwtError(f"--silence {silence}: must be zero or noise")
+    loaded = load_model(model, profile, thresholds)
+    if manifest is not None and manifest.exists():
+        clips = dataset.load_manifest(manifest, data)
+    else:
+        clips = dataset.draw(data, split, silence, seed=seed, limit=limit, labels=loaded.labels)
+        if manifest is not None:
+            clips.save(manifest)
+    with progress("evaluating") as bar:
+        result = run(loaded, clips, threads=threads, progress=bar.update)
+    for _, reason in result.failed:
+        fail(reason)
+    if json:
+        setting = {
+            "model": model,
+            "data": str(data),
+            "split": clips.split,
+            "silence": clips.silence,
+            "seed": clips.seed,
+            "failed": [{"file": file, "error": reason} for file, reason in result.failed],
+            "profile": loaded.profile,
+            "thresholds": None if loaded.thresholds is None else loaded.thresholds.to_json(),
+            "steady": loaded.steady.to_json(),
+            "isa": loaded.engine.isa,
+            "command": shlex.join(["deltakwt", *sys.argv[1:]]),
+        }
+        print_json({**result.to_json(), **setting})
+    else:
+        _print(result, loaded, f"{data.name}, {clips.split} split, silence: {clips.silence}")
+    if result.failed:
+        raise typer.Exit(1)
+
+
+def _print(result: Evaluation, model: Model, data: str) -> None:
+    setting = str(model.thresholds) if model.thresholds else "dense"
+    title = f"{model.name} ({setting}, {model.engine.isa}) on {data}"
+    columns = ["class", "clips", "right", "most often taken for"]
+    if result.macs:
+        columns += ["MHSA MACs", "all MACs"]
+    rows = table(title, *columns)
+    for index, label in enumerate(result.labels):
+        row = result.confusion[index]
+        clips, right = int(row.sum()), int(row[index])
+        if not clips:
+            continue
+        wrong = row.copy()
+        wrong[index] = 0
+        taken = f"{result.labels[wrong.argmax()]} ({wrong.max()})" if wrong.any() else ""
+        cells = [label, str(clips), percent(right / clips), taken]
+        if macs := result.tallies[label].macs:
+            cells += [f"{macs.mhsa_percent:.1f}%", f"{macs.model_percent:.1f}%"]
+        rows.add_row(*cells)
+    cells = ["all", str(result.clips), percent(result.accuracy), f"in {result.seconds:.1f} s"]
+    if macs := result.macs:
+        cells += [f"{macs.mhsa_percent:.2f}%", f"{macs.model_percent:.2f}%"]
+    rows.add_section()
+    rows.add_row(*cells)
+    console().print(rows)
+    if bytes_ := result.tally.bytes:
+        total = bytes_["total"]
+        console().print(
+            f"delta-encoded tensors: {total['bitmap'] / total['dense']:.1%} of the dense bytes "
+            f"as bitmap + values, {total['index'] / total['dense']:.1%} as index + values"
+        )

@@ -1,0 +1,294 @@
+"""Speech Commands: folder layouts, the split by speaker, the twelve-class rules, manifests.
+
+Two layouts are known: the full data set (v0.01, v0.02: one folder a word and
+`_background_noise_`) and the official test sets (one folder a class, `_silence_` and
+`_unknown_` among them). Which unknown words are drawn depends on a random generator, so a
+draw is an explicit list of clips, a manifest, that can be saved and read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from deltakwt.audio import Audio, read_clip
+from deltakwt.config import CLIP_SAMPLES, LABELS, SAMPLE_RATE, SILENCE, UNKNOWN
+from deltakwt.errors import DeltakwtError
+from deltakwt.weights import write_atomically
+
+SPLITS = ("train", "val", "test")
+SILENCES = ("zero", "noise")
+NOISE_FOLDER = "_background_noise_"
+EXTRA_PERCENT = 10  # silence and unknown, each, of the wanted words' clips
+MAX_MANIFEST_BYTES = 64 << 20
+
+
+def split_of(name: str) -> str:
+    """The split of a clip by its speaker: the part of the file name before `_nohash_`."""
+    speaker = re.sub(r"_nohash_.*$", "", PurePosixPath(name).name)
+    hashed = int(hashlib.sha1(speaker.encode(), usedforsecurity=False).hexdigest(), 16)
+    percent = (hashed % 2**27) * (100.0 / (2**27 - 1))
+    return "val" if percent < 10 else "test" if percent < 20 else "train"
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One second to classify: a file below the data folder, or None for digital silence."""
+
+    path: str | None
+    label: str
+    offset: int = 0  # first sample, for silence cut from a long noise recording
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An explicit list of clips and how it was drawn."""
+
+    root: Path
+    split: str
+    silence: str
+    seed: int
+    clips: tuple[Clip, ...]
+
+    def save(self, path: Path) -> None:
+        """Write as JSON; the paths in it are relative to the data folder."""
+        document = {
+            "format": 1,
+            "split": self.split,
+            "silence": self.silence,
+            "seed": self.seed,
+            "clips": [asdict(clip) for clip in self.clips],
+        }
+        try:
+            write_atomically(path, (json.dumps(document, indent=0) + "\n").encode())
+        except OSError as error:
+            raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def load_manifest(path: Path, root: Path) -> Manifest:
+    """A saved manifest, for the data in `root`. No path in it may lead out of `root`."""
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise DeltakwtError(f"{path}: too large for a manifest")
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if document["format"] != 1:
+            raise DeltakwtError(f"{path}: manifest format {document['format']!r} is not known")
+        clips = tuple(Clip(c["path"], str(c["label"]), int(c["offset"])) for c in document["clips"])
+        made = Manifest(
+            root, str(document["split"]), str(document["silence"]), int(document["seed"]), clips
+        )
+    except OSError as error:
+        raise DeltakwtError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DeltakwtError(f"{path}: not a manifest: {error!r}") from error
+    for clip in clips:
+        if clip.path is not None and not _inside(clip.path):
+            raise DeltakwtError(f"{path}: {clip.path!r} leads out of the data folder")
+    if not clips:
+        raise DeltakwtError(f"{path}: lists no clips")
+    return made
+
+
+def _inside(path: Any) -> bool:
+    if not isinstance(path, str):
+        return False
+    parts = PurePosixPath(path)
+    return not parts.is_absolute() and ".." not in parts.parts
+
+
+def is_test_set(root: Path) -> bool:
+    """The official test sets have folders of unknown words and of silence."""
+    return (root / UNKNOWN).is_dir() and (root / SILENCE).is_dir()
+
+
+def word_clips(root: Path) -> dict[str, list[str]]:
+    """Word -> sorted relative paths of its clips, for every word folder in `root`."""
+    if not root.is_dir():
+        raise DeltakwtError(
+            f"{root}: no such data folder; get one with: deltakwt data get test-v0.02"
+        )
+    words = {}
+    for folder in sorted(root.iterdir()):
+        if not folder.is_dir() or folder.name.startswith("."):
+            continue
+        if not folder.name.startswith("_") or folder.name in (SILENCE, UNKNOWN):
+            names = sorted(p.name for p in folder.iterdir() if p.suffix in (".wav", ".flac"))
+            if names:
+                words[folder.name] = [f"{folder.name}/{name}" for name in names]
+    if not words:
+        raise DeltakwtError(f"{root}: holds no clips (expected a folder of .wav files a word)")
+    return words
+
+
+def draw(
+    root: Path,
+    split: str = "test",
+    silence: str = "zero",
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    labels: Sequence[str] = LABELS,
+) -> Manifest:
+    """The twelve-class clips of a split (or those of another model's labels).
+
+    `silence`: "zero" is digital silence, as in the paper; "noise" is recorded noise. `limit`
+    draws that many clips at random.
+    """
+    if split not in SPLITS or silence not in SILENCES:
+        raise DeltakwtError(f"split must be one of {SPLITS}, silence one of {SILENCES}")
+    words = word_clips(root)
+    dice = random.Random(seed)
+    if is_test_set(root):
+        if split != "test":
+            raise DeltakwtError(f"{root}: the official test set has no {split} split")
+        clips = _test_set_clips(words, silence, labels)
+    else:
+        clips = _full_set_clips(root, words, split, silence, labels, dice)
+    if not clips:
+        raise DeltakwtError(f"{root}: has no {split} clip of the model's words")
+    if limit is not None and limit < len(clips):
+        clips = [clips[i] for i in sorted(dice.sample(range(len(clips)), limit))]
+    return Manifest(root, split, silence, seed, tuple(clips))
+
+
+def _test_set_clips(words: dict[str, list[str]], silence: str, labels: Sequence[str]) -> list[Clip]:
+    return [
+        Clip(None if label == SILENCE and silence == "zero" else path, label)
+        for label in labels
+        for path in words.get(label, [])
+    ]
+
+
+def _full_set_clips(
+    root: Path,
+    words: dict[str, list[str]],
+    split: str,
+    silence: str,
+    labels: Sequence[str],
+    dice: random.Random,
+) -> list[Clip]:
+    """Wanted words in full; silence and unknown words 10% of that each, rounded up."""
+    wanted = [
+        Clip(path, label)
+        for label in labels
+        for path in words.get(label, [])
+        if split_of(path) == split
+    ]
+    extra = -(-len(wanted) * EXTRA_PERCENT // 100)
+    clips: list[Clip] = []
+    if SILENCE in labels:
+        clips += _silence_clips(root, silence, extra, dice)
+    if UNKNOWN in labels:
+        others = [
+            path
+            for word, paths in words.items()
+            if word not in labels
+            for path in paths
+            if split_of(path) == split
+        ]
+        drawn = dice.sample(others, min(extra, len(others)))
+        clips += [Clip(path, UNKNOWN) for path in sorted(drawn)]
+    return clips + wanted
+
+
+def _silence_clips(root: Path, silence: str, count: int, dice: random.Random) -> list[Clip]:
+    if silence == "zero":
+        return [Clip(None, SILENCE)] * count
+    import soundfile
+
+    noises = sorted((root / NOISE_FOLDER).glob("*.wav"))
+    if not noises:
+        raise DeltakwtError(f"{root}: has no {NOISE_FOLDER}; use --silence zero")
+    clips = []
+    for number in range(count):
+        noise = noises[number % len(noises)]
+        try:
+            frames = soundfile.info(str(noise)).frames
+        except soundfile.LibsndfileError as error:
+            raise DeltakwtError(f"{noise}: not readable as sound") from error
+        offset = dice.randrange(max(1, frames - CLIP_SAMPLES + 1))
+        clips.append(Clip(f"{NOISE_FOLDER}/{noise.name}", SILENCE, offset))
+    return clips
+
+
+def read(manifest: Manifest, clip: Clip) -> Audio:
+    """(16000,): the sound of one clip."""
+    if clip.path is None:
+        return np.zeros(CLIP_SAMPLES, np.float32)
+    path = manifest.root / clip.path
+    if not clip.offset:
+        return read_clip(path)
+    import soundfile
+
+    try:
+        cut, rate = soundfile.read(
+            str(path), CLIP_SAMPLES, clip.offset, dtype="float32", always_2d=True, fill_value=0
+        )
+    except soundfile.LibsndfileError as error:
+        raise DeltakwtError(f"{path}: not readable as sound") from error
+    if rate != SAMPLE_RATE:
+        raise DeltakwtError(f"{path}: background noise must have 16 kHz")
+    return np.asarray(cut[:, 0], np.float32)
+
+
+Failed = tuple[str, str]  # file, reason
+
+
+def batches(
+    manifest: Manifest, size: int, threads: int, failed: Callable[[Failed], None]
+) -> Iterator[tuple[list[Clip], Audio]]:
+    """Clips and their sound (n, 16000), decoded by `threads` threads one batch ahead.
+
+    A clip that cannot be read goes to `failed` and is left out.
+    """
+
+    def decode(clip: Clip) -> Audio | str:
+        try:
+            return read(manifest, clip)
+        except DeltakwtError as error:
+            return str(error)
+
+    groups = [manifest.clips[i : i + size] for i in range(0, len(manifest.clips), size)]
+    with ThreadPoolExecutor(threads) as pool:
+        ahead = [pool.submit(decode, clip) for clip in groups[0]]
+        for number, group in enumerate(groups):
+            current = ahead
+            if number + 1 < len(groups):
+                ahead = [pool.submit(decode, clip) for clip in groups[number + 1]]
+            good, sounds = [], []
+            for clip, future in zip(group, current, strict=True):
+                sound = future.result()
+                if isinstance(sound, str):
+                    failed((str(clip.path), sound))
+                else:
+                    good.append(clip)
+                    sounds.append(sound)
+            if good:
+                yield good, np.stack(sounds)
+
+
+def describe(root: Path) -> dict[str, Any]:
+    """What a data folder holds: layout, clips a word, clips and speakers a split."""
+    words = word_clips(root)
+    paths = [path for clips in words.values() for path in clips]
+    test_set = is_test_set(root)
+    splits = Counter("test" if test_set else split_of(path) for path in paths)
+    noises = sorted(p.name for p in (root / NOISE_FOLDER).glob("*.wav"))
+    return {
+        "folder": str(root),
+        "layout": "official test set" if test_set else "full data set",
+        "clips": len(paths),
+        "words": {word: len(clips) for word, clips in words.items()},
+        "splits": {split: splits[split] for split in SPLITS if splits[split]},
+        "noise_recordings": noises,
+    }

@@ -1,0 +1,103 @@
+"""Is this installation sound? What it runs on, what it can do, and a self-test."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import deltakwt
+from deltakwt import frontend, reference
+from deltakwt.audio import read_clip
+from deltakwt.config import KWT1
+from deltakwt.engine import Engine, available_isas, cpu_features
+from deltakwt.registry import named_models
+
+CLIP = Path(__file__).parent / "selftest.flac"  # a synthetic voice says "yes"
+EXTRAS = {  # extra: the modules it brings
+    "tune": ["optuna"],
+    "report": ["matplotlib"],
+    "listen": ["sounddevice"],
+    "train": ["torch"],
+    "bench": ["ai_edge_litert", "onnx", "onnxruntime", "openvino"],
+}
+
+
+def examine() -> dict[str, Any]:
+    """Everything the doctor knows, `ok` among it."""
+    tests = self_test()
+    isas = available_isas()
+    return {
+        "version": deltakwt.__version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "cpu_features": list(cpu_features()),
+        "kernels": list(isas),
+        "chosen_kernels": _random_engine().isa,
+        "extras": {name: all(map(find_spec, modules)) for name, modules in EXTRAS.items()},
+        "models": list(named_models()),
+        "self_test": tests,
+        "ok": all(test["ok"] for test in tests),
+    }
+
+
+def self_test() -> list[dict[str, Any]]:
+    """The native core against the readable NumPy twins, on the built-in clip."""
+    clip = read_clip(CLIP)
+    features = frontend.mfcc(clip)
+    tensors = random_tensors()
+    expected = reference.dense(KWT1, tensors, features)
+
+    def front_end() -> str:
+        worst = float(np.abs(_random_engine().features(clip) - features).max())
+        return _within("MFCC", worst, 1e-3)
+
+    def kernels(isa: str) -> str:
+        worst = float(np.abs(Engine(KWT1, tensors, isa=isa).dense(features) - expected).max())
+        return _within("logits", worst, 1e-3)
+
+    def shipped(name: str) -> str:
+        label = deltakwt.load(name)(CLIP).label
+        if label != "yes":
+            raise AssertionError(f"heard {label}, not yes")
+        return "heard yes"
+
+    tests = [_run("front end", front_end)]
+    tests += [_run(f"kernels {isa}", partial(kernels, isa)) for isa in available_isas()]
+    if "kwt-1" in named_models():
+        tests.append(_run("model kwt-1", lambda: shipped("kwt-1")))
+    return tests
+
+
+def _run(name: str, test: Callable[[], str]) -> dict[str, Any]:
+    try:
+        return {"test": name, "ok": True, "found": test()}
+    except Exception as error:  # a doctor reports what is wrong, whatever it is
+        return {"test": name, "ok": False, "found": f"{type(error).__name__}: {error}"}
+
+
+def _within(what: str, worst: float, limit: float) -> str:
+    found = f"{what} differ by {worst:.1e} from NumPy's"
+    if not worst <= limit:
+        raise AssertionError(f"{found}, more than {limit}")
+    return found
+
+
+def _random_engine() -> Engine:
+    return Engine(KWT1, random_tensors())
+
+
+def random_tensors() -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+    """A KWT-1 of random weights, the same every time: enough to compare arithmetic."""
+    dice = np.random.default_rng(0)
+    tensors = {}
+    for name, shape in KWT1.shapes().items():
+        scale = 1 / np.sqrt(shape[0]) if len(shape) == 2 else 0.1
+        mean = 1.0 if "norm" in name and name.endswith("weight") else 0.0
+        tensors[name] = dice.normal(mean, scale, shape).astype(np.float32)
+    return tensors

@@ -1,0 +1,105 @@
+"""Accuracy, MACs and bytes over a data set, from files, on all cores."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltakwt.dataset import Failed, Manifest, batches
+from deltakwt.errors import DeltakwtError
+from deltakwt.macs import Macs
+from deltakwt.model import Model
+from deltakwt.tally import Tally
+
+BATCH = 512  # clips held at once: 33 MB of sound
+
+
+@dataclass
+class Evaluation:
+    """What a model made of every clip of a manifest."""
+
+    labels: tuple[str, ...]
+    confusion: NDArray[np.int64]  # (labels, labels): true, predicted
+    tally: Tally
+    tallies: dict[str, Tally]  # a class
+    seconds: float = 0.0
+    failed: list[Failed] = field(default_factory=list)  # clips that could not be read
+
+    @property
+    def clips(self) -> int:
+        return int(self.confusion.sum())
+
+    @property
+    def accuracy(self) -> float:
+        return float(np.trace(self.confusion) / self.clips)
+
+    @property
+    def macs(self) -> Macs | None:
+        """Mean over all clips, with thresholds."""
+        return self.tally.macs
+
+    def to_json(self) -> dict[str, Any]:
+        per_class = {}
+        for index, label in enumerate(self.labels):
+            clips = int(self.confusion[index].sum())
+            if clips:
+                accuracy = float(self.confusion[index, index] / clips)
+                counts = self.tallies[label].to_json()
+                per_class[label] = {"accuracy": accuracy, "clips": clips, **counts}
+        confusion = {
+            label: dict(zip(self.labels, map(int, row), strict=True))
+            for label, row in zip(self.labels, self.confusion, strict=True)
+        }
+        return {
+            "accuracy": self.accuracy,
+            "clips": self.clips,
+            "per_class": per_class,
+            "confusion": confusion,
+            "seconds": self.seconds,
+            **self.tally.to_json(),
+        }
+
+
+def evaluate(
+    model: Model,
+    manifest: Manifest,
+    *,
+    threads: int = 0,
+    progress: Callable[[float, float], None] = lambda done, total: None,
+) -> Evaluation:
+    """Run every clip with the model's thresholds and front end. `threads` 0: all cores."""
+    labels = model.labels
+    known = {label: index for index, label in enumerate(labels)}
+    unknown = {clip.label for clip in manifest.clips} - set(known)
+    if unknown:
+        raise DeltakwtError(f"the model has no label {min(unknown)!r}; draw with its labels")
+    result = Evaluation(
+        labels,
+        np.zeros((len(labels), len(labels)), np.int64),
+        Tally(model.config),
+        {label: Tally(model.config) for label in labels},
+    )
+    cores = threads or os.cpu_count() or 1
+    start = time.perf_counter()
+    for clips, sounds in batches(manifest, BATCH, cores, result.failed.append):
+        batch = model.engine.batch(
+            sounds, thresholds=model.thresholds, steady=model.steady, threads=threads
+        )
+        true = np.array([known[clip.label] for clip in clips])
+        np.add.at(result.confusion, (true, batch.logits.argmax(axis=1)), 1)
+        if batch.macs is not None and batch.nonzeros is not None:
+            result.tally.add(batch.macs, batch.nonzeros)
+            for index in np.unique(true):
+                mine = true == index
+                result.tallies[labels[index]].add(batch.macs[mine], batch.nonzeros[mine])
+        progress(result.clips + len(result.failed), len(manifest.clips))
+    result.seconds = time.perf_counter() - start
+    if not result.clips:
+        raise DeltakwtError(f"{manifest.root}: no clip could be read: {result.failed[0][1]}")
+    return result

@@ -1,0 +1,140 @@
+"""Models by name: those shipped with the package, and the KWT authors' own, pulled on request."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltakwt.download import DownloadFailed, Progress, fetch, git_blob_id
+from deltakwt.errors import DeltakwtError
+from deltakwt.weights import Weights, load_weights, save_folder
+
+SHIPPED = Path(__file__).parent / "models"
+MAX_MODEL_BYTES = 64 << 20
+# A fixed commit of the authors' repository; DELTAKWT_MODELS_URL names a mirror of it.
+AUTHORS_URL = (
+    "https://raw.githubusercontent.com/ARM-software/keyword-transformer/"
+    "237e4097afd4f6851e0b82f0a8d65c2dfe8eae30"
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the KWT authors that can be pulled."""
+
+    name: str
+    path: str  # in their repository
+    blob: str  # git's id of the file
+    accuracy: str  # published, V2-12
+
+    @property
+    def url(self) -> str:
+        return f"{os.environ.get('DELTAKWT_MODELS_URL') or AUTHORS_URL}/{self.path}"
+
+
+def _entry(size: int, blob: str, accuracy: str) -> Entry:
+    path = f"models_data_v2_12_labels/kwt{size}/tflite_non_stream/non_stream.tflite"
+    return Entry(f"arm-kwt-{size}", path, blob, accuracy)
+
+
+PULLABLE = {
+    entry.name: entry
+    for entry in (
+        _entry(1, "233e35d8f785e6170832a81ac52e681dffcd921a", "97.51%"),
+        _entry(2, "0cc4dd400a093d62dcc5eb92f1946437c9c9160e", "98.14%"),
+        _entry(3, "a71b2ad0cc33b0388ef9f79836a7fde3b53e994c", "98.63%"),
+    )
+}
+
+CARD = """# {name}
+
+The pre-trained Keyword Transformer of Berg, O'Connor and Cruz, *Keyword Transformer: A
+Self-Attention Model for Keyword Spotting* (2021), as published in ARM-software/keyword-transformer
+under the Apache License 2.0. Imported from `{path}`,
+git blob `{blob}`; the weights are unchanged. Published accuracy on the twelve-class task of Speech
+Commands v0.02: {accuracy}.
+
+Trained with digital silence as `_silence_`: recorded background noise is often taken for a word.
+"""
+
+
+def cache_folder() -> Path:
+    """Where pulled models lie: DELTAKWT_CACHE, or the system's cache folder for this user."""
+    if chosen := os.environ.get("DELTAKWT_CACHE"):
+        return Path(chosen)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "deltakwt"
+    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
+        return Path(local) / "deltakwt"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deltakwt"
+
+
+def named_models() -> dict[str, Path]:
+    """Every model that can be loaded by name now, and its folder."""
+    homes = (cache_folder() / "models", SHIPPED)  # a shipped name wins
+    return {
+        folder.name: folder
+        for home in homes
+        if home.is_dir()
+        for folder in sorted(home.iterdir())
+        if (folder / "config.json").is_file()
+    }
+
+
+def resolve(name_or_path: str | os.PathLike[str]) -> Path:
+    """The folder or .tflite file behind a name or a path."""
+    name = os.fspath(name_or_path)
+    known = named_models()
+    if name in known:
+        return known[name]
+    if Path(name).exists():
+        return Path(name)
+    if name in PULLABLE:
+        raise DeltakwtError(f"{name}: not pulled yet; get it with: deltakwt models pull {name}")
+    names = ", ".join(dict.fromkeys((*known, *PULLABLE)))
+    raise DeltakwtError(f"{name}: no such model; give a folder, a .tflite file or one of {names}")
+
+
+def pull(name: str, progress: Progress) -> Path:
+    """Download a model of the authors into the cache, verified, as a model folder."""
+    if name not in PULLABLE:
+        raise DeltakwtError(f"{name}: cannot be pulled; there are {', '.join(PULLABLE)}")
+    entry = PULLABLE[name]
+    folder = cache_folder() / "models" / name
+    if (folder / "config.json").is_file():
+        return folder
+
+    def verify(path: Path) -> None:
+        if git_blob_id(path) != entry.blob:
+            raise DownloadFailed(f"{entry.url}: is not the authors' file (its git blob id differs)")
+
+    file = cache_folder() / "downloads" / f"{name}.tflite"
+    try:
+        fetch(entry.url, file, limit=MAX_MODEL_BYTES, verify=verify, progress=progress)
+        facts = {"source": entry.url, "git_blob": entry.blob, "licence": "Apache-2.0"}
+        weights = load_weights(file)
+        card = CARD.format(**vars(entry))
+        save_folder(folder, Weights(weights.config, weights.tensors, facts), card=card)
+    except OSError as error:
+        raise DeltakwtError(f"{folder}: cannot be written: {error.strerror}") from error
+    file.unlink()
+    return folder
+
+
+def import_tflite(file: Path, folder: Path) -> Weights:
+    """Turn an authors' .tflite file into a model folder. An existing folder is left alone."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DeltakwtError(f"{folder}: exists already; choose another --out")
+    weights = load_weights(file)
+    card = f"# {folder.name}\n\nImported from the KWT authors' `{file.name}` (Apache-2.0).\n"
+    existed = folder.exists()
+    try:
+        save_folder(folder, weights, card=card)
+    except OSError as error:
+        if not existed:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise DeltakwtError(f"{folder}: cannot be written: {error.strerror}") from error
+    return weights
