@@ -1,0 +1,14 @@
+"""`torchrun -m deltakwt.train ...`: the train verb alone, for runs in several processes."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from deltakwt.cli.common import run
+from deltakwt.cli.train import register
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+register(app)
+sys.exit(run(app, sys.argv[1:]))

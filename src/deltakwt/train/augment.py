@@ -1,0 +1,137 @@
+"""Augmentation of a shard of clips at once, every random number from one generator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How strongly clips are changed; the KWT authors' values, and ours for noise and loudness."""
+
+    shift_ms: float = 100.0
+    stretch: float = 0.15  # resampled by 1 - 0.15 ... 1 + 0.15
+    stretch_chance: float = 0.7  # the others keep their spectrum untouched
+    noise_chance: float = 0.8
+    noise_volume: float = 0.1
+    loud_noise_chance: float = 0.3  # of the noisy: mixed at a drawn signal-to-noise ratio instead
+    snr_db: tuple[float, float] = (0.0, 25.0)
+    gain_db: tuple[float, float] = (-10.0, 5.0)
+    gain_chance: float = 0.5
+    time_masks: int = 2  # SpecAugment
+    time_mask: int = 25  # frames at most
+    feature_masks: int = 2
+    feature_mask: int = 7  # coefficients at most
+
+
+def move_and_stretch(clips: Tensor, recipe: Recipe, rng: Generator) -> Tensor:
+    """(B, 16000): shifted in time and resampled about the middle, by linear interpolation."""
+    count, samples = clips.shape
+    rate = 1 + recipe.stretch * (2 * torch.rand(count, 1, generator=rng) - 1)
+    rate = torch.where(_chance(count, recipe.stretch_chance, rng)[:, None], rate, 1.0)
+    most = recipe.shift_ms * SAMPLE_RATE / 1000
+    shift = (most * (2 * torch.rand(count, 1, generator=rng) - 1)).round()
+    middle = samples / 2
+    place = (torch.arange(samples) - middle) * rate + (middle + shift)  # (B, samples)
+    before = place.floor()
+    fraction = place - before
+    index = before.long() + 1  # one zero stands before the clip and two after it
+    padded = torch.nn.functional.pad(clips, (1, 2))
+    left = padded.gather(1, index.clamp(0, samples + 1))
+    right = padded.gather(1, (index + 1).clamp(0, samples + 1))
+    return torch.lerp(left, right, fraction)
+
+
+def noise_segments(noises: list[Tensor], count: int, rng: Generator) -> Tensor:
+    """(count, 16000) of the recorded noises, each file as likely as any other."""
+    which = torch.randint(len(noises), (count,), generator=rng).tolist()
+    start = torch.rand(count, generator=rng).tolist()
+    out = torch.empty(count, CLIP_SAMPLES)
+    for row, (file, at) in enumerate(zip(which, start, strict=True)):
+        noise = noises[file]
+        begin = int(at * (len(noise) - CLIP_SAMPLES))
+        out[row] = noise[begin : begin + CLIP_SAMPLES]
+    return out
+
+
+def coloured_noise(count: int, rng: Generator) -> Tensor:
+    """(count, 16000) of unit power, spectrum falling by 0 (white) to 2 (brown) powers of f."""
+    white = torch.fft.rfft(torch.randn(count, CLIP_SAMPLES, generator=rng))
+    slope = 2 * torch.rand(count, 1, generator=rng)
+    frequency = torch.arange(1, white.shape[1] + 1)
+    noise = torch.fft.irfft(white * frequency ** (-slope / 2), n=CLIP_SAMPLES)
+    return noise / noise.square().mean(1, keepdim=True).sqrt()
+
+
+def silence(noises: list[Tensor], count: int, rng: Generator) -> Tensor:
+    """(count, 16000): recorded noise (60%), synthetic noise (30%), digital zero (10%).
+
+    Volumes are even in decibels from nothing to be heard (-100 dB) to full scale: a quiet room
+    is silence, and so is a running tap.
+    """
+    kind = torch.rand(count, 1, generator=rng)
+    recorded = noise_segments(noises, count, rng) if noises else coloured_noise(count, rng)
+    volume = 10 ** (-5 * torch.rand(count, 1, generator=rng))
+    clips = torch.where(kind < 0.6, recorded, 0.3 * coloured_noise(count, rng)) * volume
+    return torch.where(kind < 0.9, clips, 0.0).clamp(-1, 1)
+
+
+def add_noise(clips: Tensor, noises: list[Tensor], recipe: Recipe, rng: Generator) -> Tensor:
+    """Loudness changed, and background noise under most clips."""
+    count = len(clips)
+    low, high = recipe.gain_db
+    gain = 10 ** ((low + (high - low) * torch.rand(count, 1, generator=rng)) / 20)
+    clips = torch.where(_chance(count, recipe.gain_chance, rng)[:, None], clips * gain, clips)
+    noise = noise_segments(noises, count, rng) if noises else 0.3 * coloured_noise(count, rng)
+    volume = recipe.noise_volume * torch.rand(count, 1, generator=rng)
+    low, high = recipe.snr_db
+    snr = low + (high - low) * torch.rand(count, 1, generator=rng)
+    power = clips.square().mean(1, keepdim=True) / noise.square().mean(1, keepdim=True).clamp(1e-9)
+    loud = (power.sqrt() * 10 ** (-snr / 20)).clamp(max=1)
+    volume = torch.where(_chance(count, recipe.loud_noise_chance, rng)[:, None], loud, volume)
+    volume = torch.where(_chance(count, recipe.noise_chance, rng)[:, None], volume, 0.0)
+    return (clips + volume * noise).clamp(-1, 1)
+
+
+def spec_augment(features: Tensor, recipe: Recipe, strength: float, rng: Generator) -> Tensor:
+    """(B, frames, coefficients) with stretches of frames and of coefficients set to zero."""
+    count, frames, width = features.shape
+    hidden = torch.zeros(count, frames, width, dtype=torch.bool)
+    for _ in range(recipe.time_masks):
+        hidden |= _span(count, frames, recipe.time_mask * strength, rng)[:, :, None]
+    for _ in range(recipe.feature_masks):
+        hidden |= _span(count, width, recipe.feature_mask * strength, rng)[:, None, :]
+    return features.masked_fill(hidden, 0.0)
+
+
+def front_end_settings(count: int, rng: Generator) -> tuple[Tensor, Tensor]:
+    """Smoothing and floor drawn per clip, so that one model hears well through any of them."""
+    smooth = _chance(count, 0.5, rng)
+    factor = 1 + 2 * torch.rand(count, generator=rng)
+    return smooth, torch.where(_chance(count, 0.5, rng), factor, 0.0)
+
+
+def some_frames(frames: int, group: int, rng: Generator) -> Tensor | None:
+    """One frame drawn from every `group` in a row, in order; None keeps all."""
+    if group == 1:
+        return None
+    start = torch.arange(0, frames, group)
+    within = (torch.rand(len(start), generator=rng) * group).long()
+    return (start + within).clamp(max=frames - 1)
+
+
+def _span(count: int, length: int, longest: float, rng: Generator) -> Tensor:
+    """(count, length) bool: one run of up to `longest` places in each row."""
+    size = (torch.rand(count, 1, generator=rng) * (longest + 1)).floor()
+    start = (torch.rand(count, 1, generator=rng) * (length - size + 1)).floor()
+    place = torch.arange(length)
+    return (place >= start) & (place < start + size)
+
+
+def _chance(count: int, probability: float, rng: Generator) -> Tensor:
+    return torch.rand(count, generator=rng) < probability

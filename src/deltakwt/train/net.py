@@ -1,0 +1,123 @@
+"""The Keyword Transformer in torch, with the canonical names of `Config.shapes()`.
+
+Parameters live in one flat dictionary, so that a state here is a model folder's tensors. The
+forward follows the paper: post-norm blocks, and a last layer that computes the class token only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from deltakwt.config import LAYER_NORM_EPS, Config
+
+# Called at every delta site with (site, layer, rows); gives the rows to compute on.
+Rewrite = Callable[[str, int, Tensor], Tensor]
+
+
+def keep(site: str, layer: int, rows: Tensor) -> Tensor:
+    """The dense model: every site sees its own rows."""
+    return rows
+
+
+class Kwt(nn.Module):
+    """x = LN(x + MHSA(x)); x = LN(x + MLP(x)), twelve times, then a linear head."""
+
+    def __init__(self, config: Config, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        generator = torch.Generator().manual_seed(seed)
+        # A dot is not allowed in a parameter's name, hence the dictionary of ours.
+        self.tensors = {
+            name: nn.Parameter(_initial(name, shape, generator))
+            for name, shape in config.shapes().items()
+        }
+        for name, parameter in self.tensors.items():
+            self.register_parameter(name.replace(".", "/"), parameter)
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of the weights under their canonical names."""
+        return {name: tensor.detach().clone() for name, tensor in self.tensors.items()}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take the weights of a model folder."""
+        with torch.no_grad():
+            for name, parameter in self.tensors.items():
+                parameter.copy_(tensors[name])
+
+    def forward(
+        self, features: Tensor, chosen: Tensor | None = None, rewrite: Rewrite = keep
+    ) -> Tensor:
+        """(B, frames, 40) features -> (B, labels) logits.
+
+        `chosen` (n,) are the frames to keep, each with its own position: attention does not
+        mind missing tokens, and training on a part of them is faster and regularises.
+        """
+        w = self.tensors
+        positions = w["positions"]
+        sound = positions[1:]
+        if chosen is not None:
+            features, sound = features[:, chosen], sound[chosen]
+        x = F.linear(features, w["embed.weight"].T, w["embed.bias"]) + sound  # (B, T-1, d)
+        first = (w["class_token"] + positions[0]).expand(len(x), 1, -1)
+        x = torch.cat([first, x], dim=1)  # (B, T, d)
+        for layer in range(self.config.layers):
+            x = self._block(x, layer, rewrite, last=layer == self.config.layers - 1)
+        return F.linear(x[:, 0], w["head.weight"].T, w["head.bias"])
+
+    def _block(self, x: Tensor, layer: int, rewrite: Rewrite, last: bool) -> Tensor:
+        w = {k: self.tensors[f"blocks.{layer}.{k}"] for k in BLOCK}
+        attended, x = self._attention(x, layer, w, rewrite, last)
+        x = _norm(x + attended, w["norm1.weight"], w["norm1.bias"])
+        hidden = F.linear(rewrite("mlp_in", layer, x), w["mlp_in.weight"].T, w["mlp_in.bias"])
+        hidden = rewrite("mlp_hidden", layer, F.gelu(hidden, approximate="tanh"))
+        x = x + F.linear(hidden, w["mlp_out.weight"].T, w["mlp_out.bias"])
+        return _norm(x, w["norm2.weight"], w["norm2.bias"])
+
+    def _attention(
+        self, x: Tensor, layer: int, w: Mapping[str, Tensor], rewrite: Rewrite, last: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The projected attention and the rows it is added to (the class token's in the last)."""
+        batch, tokens, dim = x.shape
+        heads = self.config.heads
+        seen = rewrite("x", layer, x)
+        x, asking = (x[:, :1], seen[:, :1]) if last else (x, seen)
+        q = rewrite("q", layer, F.linear(asking, w["q.weight"].T))
+        k = rewrite("k", layer, F.linear(seen, w["k.weight"].T))
+        v = F.linear(seen, w["v.weight"].T)
+        q, k, v = (t.view(batch, -1, heads, dim // heads).transpose(1, 2) for t in (q, k, v))
+        if rewrite is keep:
+            mixed = F.scaled_dot_product_attention(q, k, v)
+        else:
+            scores = (q @ k.transpose(-1, -2)) / math.sqrt(dim // heads)  # (B, h, T, T)
+            weights = rewrite("scores", layer, scores).softmax(-1)
+            mixed = rewrite("softmax", layer, weights) @ v
+        mixed = rewrite("heads", layer, mixed.transpose(1, 2).reshape(batch, -1, dim))
+        return F.linear(mixed, w["proj.weight"].T, w["proj.bias"]), x
+
+
+BLOCK = (
+    *("q.weight", "k.weight", "v.weight", "proj.weight", "proj.bias", "norm1.weight"),
+    *("norm1.bias", "mlp_in.weight", "mlp_in.bias", "mlp_out.weight", "mlp_out.bias"),
+    *("norm2.weight", "norm2.bias"),
+)
+
+
+def _norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:], weight, bias, LAYER_NORM_EPS)
+
+
+def _initial(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Truncated normal for what is learned from nothing, ones and zeros for norms and biases."""
+    if name.endswith("bias"):
+        return torch.zeros(shape)
+    if "norm" in name:
+        return torch.ones(shape)
+    deviation = 0.02 if name in ("class_token", "positions") else math.sqrt(1 / shape[0])
+    return torch.nn.init.trunc_normal_(
+        torch.empty(shape), std=deviation, a=-2 * deviation, b=2 * deviation, generator=generator
+    )

@@ -1,0 +1,64 @@
+"""Everything that decides a training run, so that the same plan gives the same weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from deltakwt.config import LABELS, SIZES, Config
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The KWT authors' recipe where nothing better was found; kept in every checkpoint."""
+
+    size: str = "kwt-1"
+    labels: tuple[str, ...] = LABELS
+    epochs: int = 60
+    batch: int = 128
+    shard: int = (
+        32  # clips in one forward; a batch is a sum over shards, in any number of processes
+    )
+    rate: float = 1e-3
+    warmup: float = 0.05  # of all steps
+    weight_decay: float = 0.1
+    smoothing: float = 0.1  # of the labels
+    ema: float = 0.999
+    clip_norm: float = 1.0
+    seed: int = 1
+    teacher_share: float = 0.7  # of the loss, where there is a teacher
+    # Fewer tokens at first: (until this part of the run, one frame of so many), then all frames.
+    token_groups: tuple[tuple[float, int], ...] = ((0.50, 3), (0.85, 2))
+    ease_from: float = 0.80  # SpecAugment fades from here to the end
+    delta: str = ""  # thresholds in the loop, in the form of `Thresholds.parse`
+    delta_from: float = 0.93  # of the run
+    delta_scale: tuple[float, float] = (0.3, 1.3)  # the thresholds vary by this factor
+
+    def config(self) -> Config:
+        shape = SIZES[self.size]
+        return Config(shape.dim, shape.heads, shape.mlp, shape.layers, self.labels)
+
+    def learning_rate(self, part: float) -> float:
+        """At `part` (0 to 1) of the run: a warm-up, then a cosine to zero."""
+        if part < self.warmup:
+            return self.rate * part / self.warmup
+        return self.rate * 0.5 * (1 + math.cos(math.pi * (part - self.warmup) / (1 - self.warmup)))
+
+    def token_group(self, part: float) -> int:
+        return next((group for until, group in self.token_groups if part < until), 1)
+
+    def mask_strength(self, part: float) -> float:
+        return min(1.0, (1 - part) / (1 - self.ease_from))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Plan:
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: _tuple(value) for name, value in data.items() if name in known})
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
