@@ -127,6 +127,18 @@ def test_json_round_trip():
     assert Steady.from_json({}) == PLAIN
 
 
+@pytest.mark.parametrize("text", ["plain", "smooth", "2_0.2", "smooth_1.5_0.3"])
+def test_the_short_form_reads_back(text):
+    assert str(Steady.parse(text)) == text
+    assert Steady.parse("smooth_2") == Steady(True, 2.0)
+
+
+@pytest.mark.parametrize("text", ["", "rough", "smooth_x", "1_2_3", "smooth_-1", "2_1.5", "_"])
+def test_a_bad_short_form_is_refused(text):
+    with pytest.raises(DeltakwtError, match="steady"):
+        Steady.parse(text)
+
+
 def test_sound_shorter_than_a_frame_is_refused():
     with pytest.raises(DeltakwtError, match="480"):
         mfcc(np.zeros(479, np.float32))

@@ -1,8 +1,6 @@
 """MAC counts against the figures the paper prints, and against first principles."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -61,13 +59,8 @@ def test_json_has_the_documented_keys():
     json.dumps(document)
 
 
-def run(*arguments):
-    command = [sys.executable, "-m", "deltakwt", "macs", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
-
-
-def test_the_command_prints_the_papers_table():
-    shown = run("--model", "kwt-3")
+def test_the_command_prints_the_papers_table(deltakwt):
+    shown = deltakwt("macs", "--model", "kwt-3")
     assert shown.returncode == 0
     shares, savings, last = (
         (59.63, 10.25, 19.88),
@@ -78,14 +71,14 @@ def test_the_command_prints_the_papers_table():
         assert f"{figure:.2f}" in shown.stdout
 
 
-def test_the_command_prints_one_json_document():
-    document = json.loads(run("--model", "kwt-1", "--json").stdout)
+def test_the_command_prints_one_json_document(deltakwt):
+    document = json.loads(deltakwt("macs", "--model", "kwt-1", "--json").stdout)
     assert document["shape"]["tokens"] == 99
     assert document["macs"] == 73446912
 
 
-def test_an_unknown_model_is_one_line_and_exit_code_two():
-    shown = run("--model", "nowhere/at/all")
+def test_an_unknown_model_is_one_line_and_exit_code_two(deltakwt):
+    shown = deltakwt("macs", "--model", "nowhere/at/all")
     assert shown.returncode == 2
     assert shown.stderr.count("\n") == 1
     assert "nowhere/at/all" in shown.stderr

@@ -49,6 +49,29 @@ class Steady:
         if not 0 <= self.quantile <= 1:
             raise DeltakwtError(f"steady quantile {self.quantile}: must lie between 0 and 1")
 
+    @classmethod
+    def parse(cls, text: str) -> Steady:
+        """ "plain", "smooth", "2" (floor), "smooth_2" or "smooth_2_0.2" (floor and quantile)."""
+        parts = text.strip().split("_")
+        if parts == ["plain"]:
+            return PLAIN
+        smooth = parts[0] == "smooth"
+        try:
+            numbers = [float(part) for part in parts[smooth:]]
+        except ValueError:
+            numbers = []
+        if len(numbers) != len(parts) - smooth or len(numbers) > 2:
+            raise DeltakwtError(
+                f"steady {text!r}: give plain, smooth, a floor, or smooth_FLOOR[_QUANTILE]"
+            )
+        return cls(smooth, *numbers)
+
+    def __str__(self) -> str:
+        """The form that `parse` reads."""
+        numbers = (self.floor, self.quantile) if self.floor else ()
+        parts = ["smooth"] * self.smooth + [f"{number:g}" for number in numbers]
+        return "_".join(parts) or "plain"
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
