@@ -1,0 +1,346 @@
+// The C core for Python: arrays in, arrays out, no Python inside and the interpreter released.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
+#include "deltakwt.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+template <typename T> using Array = nb::ndarray<nb::numpy, T>;
+
+void check(dk_status status, const std::string &what) {
+    if (status != DK_OK) throw std::invalid_argument(what + ": " + dk_status_text(status));
+}
+
+// Memory for one object of the core. Large blocks ask for huge pages: the weights are walked
+// through once a clip, and small pages would cost a look-up every few rows.
+class Block {
+  public:
+    Block() = default;
+    explicit Block(size_t size) : size_(size) {
+        constexpr size_t huge = size_t(2) << 20;
+        size_t alignment = size >= huge / 2 ? huge : 64;
+        size_t rounded = (size + alignment - 1) / alignment * alignment;
+        memory_.reset(std::aligned_alloc(alignment, rounded));
+        if (!memory_) throw std::bad_alloc();
+#if defined(__linux__)
+        if (alignment == huge) madvise(memory_.get(), rounded, MADV_HUGEPAGE);
+#endif
+    }
+    void *data() const { return memory_.get(); }
+    size_t size() const { return size_; }
+
+  private:
+    struct Free {
+        void operator()(void *p) const { std::free(p); }
+    };
+    std::unique_ptr<void, Free> memory_;
+    size_t size_ = 0;
+};
+
+// Scratch of the calling thread; grows to what was asked for once.
+Block &thread_scratch(size_t size) {
+    thread_local Block scratch;
+    if (scratch.size() < size) scratch = Block(size);
+    return scratch;
+}
+
+template <typename T> Array<T> new_array(std::vector<size_t> shape) {
+    size_t count = 1;
+    for (size_t n : shape) count *= n;
+    T *data = new T[count ? count : 1]();
+    nb::capsule owner(data, [](void *p) noexcept { delete[] static_cast<T *>(p); });
+    return Array<T>(data, shape.size(), shape.data(), owner);
+}
+
+dk_isa isa_of(const std::string &name) {
+    for (int isa = 0; isa < DK_ISAS; isa++)
+        if (name == dk_isa_name(dk_isa(isa))) return dk_isa(isa);
+    throw std::invalid_argument("unknown instruction set '" + name + "'");
+}
+
+std::vector<std::string> isas() {
+    std::vector<std::string> names;
+    for (int isa = 0; isa < DK_ISAS; isa++)
+        if (dk_isa_available(dk_isa(isa))) names.emplace_back(dk_isa_name(dk_isa(isa)));
+    return names;
+}
+
+class FrontEnd {
+  public:
+    explicit FrontEnd(const std::string &isa) : memory_(dk_frontend_size()) {
+        check(dk_frontend_init(memory_.data(), memory_.size(), isa_of(isa), &frontend_), isa);
+    }
+
+    // audio (n) -> (frames, 40)
+    Array<float> features(Floats audio, bool smooth, double floor, double quantile) const {
+        size_t samples = audio.size();
+        uint32_t frames = dk_frames(samples);
+        if (!frames) throw std::invalid_argument("sound: shorter than one frame of 480 samples");
+        auto out = new_array<float>({frames, DK_COEFFICIENTS});
+        const dk_steady steady = {smooth, floor, quantile};
+        dk_status status;
+        {
+            nb::gil_scoped_release release;
+            status = run(audio.data(), samples, steady, out.data());
+        }
+        check(status, "sound");
+        return out;
+    }
+
+    dk_status run(const float *audio, size_t samples, const dk_steady &steady, float *out) const {
+        Block &scratch = thread_scratch(dk_features_scratch_size(dk_frames(samples)));
+        return dk_features(frontend_, audio, samples, &steady, scratch.data(), scratch.size(), out);
+    }
+
+    const dk_frontend *get() const { return frontend_; }
+
+  private:
+    Block memory_;
+    const dk_frontend *frontend_ = nullptr;
+};
+
+class Stream {
+  public:
+    Stream(const FrontEnd &frontend, bool smooth, double floor, double quantile)
+        : memory_(dk_stream_size()) {
+        const dk_steady steady = {smooth, floor, quantile};
+        check(dk_stream_init(memory_.data(), memory_.size(), frontend.get(), &steady, &stream_),
+              "stream");
+    }
+
+    // audio (n) -> (finished rows, 40)
+    Array<float> push(Floats audio) {
+        uint32_t capacity = dk_stream_rows(stream_, audio.size()), rows = 0;
+        std::vector<float> features(size_t(capacity) * DK_COEFFICIENTS);
+        dk_status status;
+        {
+            nb::gil_scoped_release release;
+            status = dk_stream_push(stream_, audio.data(), audio.size(), features.data(), &rows);
+        }
+        check(status, "sound");
+        auto out = new_array<float>({rows, DK_COEFFICIENTS});
+        std::copy_n(features.begin(), size_t(rows) * DK_COEFFICIENTS, out.data());
+        return out;
+    }
+
+  private:
+    Block memory_;
+    dk_stream *stream_ = nullptr;
+};
+
+uint64_t nanoseconds() {
+    return uint64_t(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+class Model {
+  public:
+    Model(std::vector<uint32_t> sizes, std::vector<Floats> tensors, const std::string &isa) {
+        if (sizes.size() != 7) throw std::invalid_argument("config: needs seven sizes");
+        config_ = {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6]};
+        size_t size = dk_model_size(&config_);
+        if (!size) check(DK_BAD_CONFIG, "config");
+        if (tensors.size() != dk_tensor_count(&config_))
+            throw std::invalid_argument("weights: wrong number of tensors");
+        std::vector<const float *> pointers;
+        for (const Floats &tensor : tensors) pointers.push_back(tensor.data());
+        memory_ = Block(size);
+        check(dk_model_init(memory_.data(), size, &config_, pointers.data(), isa_of(isa), &model_),
+              "weights");
+    }
+
+    // features (frames, features), thresholds (layers, 9) or None -> logits, macs, nonzeros
+    nb::tuple run(Floats features, nb::object thresholds, bool counted) const {
+        Floats held;
+        const float *theta = thresholds_of(thresholds, held);
+        expect(features, size_t(config_.frames) * config_.features);
+        auto logits = new_array<float>({config_.labels});
+        dk_watch watch = {};
+        nb::object macs = nb::none(), nonzeros = nb::none();
+        if (counted) {
+            auto m = new_array<int64_t>({config_.layers, DK_PRODUCTS});
+            auto n = new_array<int64_t>({config_.layers, DK_SITES});
+            watch.macs = m.data();
+            watch.nonzeros = n.data();
+            macs = nb::cast(m);
+            nonzeros = nb::cast(n);
+        }
+        run_released(features.data(), theta, logits.data(), &watch);
+        return nb::make_tuple(logits, macs, nonzeros);
+    }
+
+    // -> the nine sites' references (layers, T, width), then the layers' outputs (layers, T, d)
+    nb::list trace(Floats features, nb::object thresholds) const {
+        Floats held;
+        const float *theta = thresholds_of(thresholds, held);
+        expect(features, size_t(config_.frames) * config_.features);
+        size_t tokens = config_.frames + 1;
+        dk_watch watch = {};
+        nb::list out;
+        for (int site = 0; site < DK_SITES; site++) {
+            bool square = site == DK_SITE_SCORES || site == DK_SITE_SOFTMAX;
+            size_t width = square                       ? tokens * config_.heads
+                           : site == DK_SITE_MLP_HIDDEN ? config_.mlp
+                                                        : config_.dim;
+            auto rows = new_array<float>({config_.layers, tokens, width});
+            watch.trace[site] = rows.data();
+            out.append(rows);
+        }
+        auto output = new_array<float>({config_.layers, tokens, config_.dim});
+        watch.output = output.data();
+        out.append(output);
+        std::vector<float> logits(config_.labels);
+        run_released(features.data(), theta, logits.data(), &watch);
+        return out;
+    }
+
+    // Nanoseconds of every stage, (layers, DK_STAGES), summed over `repeats` runs.
+    Array<uint64_t> times(Floats features, nb::object thresholds, uint32_t repeats) const {
+        Floats held;
+        const float *theta = thresholds_of(thresholds, held);
+        expect(features, size_t(config_.frames) * config_.features);
+        auto ticks = new_array<uint64_t>({config_.layers, DK_STAGES});
+        dk_watch watch = {};
+        watch.clock = nanoseconds;
+        watch.ticks = ticks.data();
+        std::vector<float> logits(config_.labels);
+        for (uint32_t i = 0; i < repeats; i++)
+            run_released(features.data(), theta, logits.data(), &watch);
+        return ticks;
+    }
+
+    // Many clips on many threads: audio (n, samples) with a front end, or features.
+    nb::tuple batch(const FrontEnd *frontend, Floats input, nb::object thresholds, bool smooth,
+                    double floor, double quantile, uint32_t threads, bool counted) const;
+
+    size_t memory() const { return dk_model_size(&config_) + dk_scratch_size(&config_); }
+
+  private:
+    static void expect(const Floats &features, size_t count) {
+        if (features.size() != count) throw std::invalid_argument("features: wrong shape");
+    }
+
+    const float *thresholds_of(nb::object thresholds, Floats &held) const {
+        if (thresholds.is_none()) return nullptr;
+        held = nb::cast<Floats>(thresholds);
+        if (held.size() != size_t(config_.layers) * DK_SITES)
+            throw std::invalid_argument("thresholds: needs (layers, 9)");
+        return held.data();
+    }
+
+    dk_status run_one(const float *features, const float *theta, float *logits,
+                      const dk_watch *watch) const {
+        Block &scratch = thread_scratch(dk_scratch_size(&config_));
+        return dk_run(model_, features, theta, scratch.data(), scratch.size(), logits, watch);
+    }
+
+    void run_released(const float *features, const float *theta, float *logits,
+                      const dk_watch *watch) const {
+        dk_status status;
+        {
+            nb::gil_scoped_release release;
+            status = run_one(features, theta, logits, watch);
+        }
+        check(status, "features");
+    }
+
+    dk_config config_ = {};
+    Block memory_;
+    const dk_model *model_ = nullptr;
+};
+
+nb::tuple Model::batch(const FrontEnd *frontend, Floats input, nb::object thresholds, bool smooth,
+                       double floor, double quantile, uint32_t threads, bool counted) const {
+    Floats held;
+    const float *theta = thresholds_of(thresholds, held);
+    size_t features = size_t(config_.frames) * config_.features;
+    size_t clips = input.ndim() ? input.shape(0) : 0, each = clips ? input.size() / clips : 0;
+    if (clips && (frontend ? dk_frames(each) != config_.frames : each != features))
+        throw std::invalid_argument("batch: clips of a wrong length");
+    auto logits = new_array<float>({clips, config_.labels});
+    auto macs = new_array<int64_t>({counted ? clips : 0, config_.layers, DK_PRODUCTS});
+    auto nonzeros = new_array<int64_t>({counted ? clips : 0, config_.layers, DK_SITES});
+    const dk_steady steady = {smooth, floor, quantile};
+
+    std::atomic<size_t> next{0}, failed{clips};
+    std::atomic<int> failure{DK_OK};
+    auto work = [&] {
+        std::vector<float> computed(frontend ? features : 0);
+        for (size_t i; (i = next++) < clips;) {
+            const float *clip = input.data() + i * each;
+            dk_watch watch = {};
+            if (counted) {
+                watch.macs = macs.data() + i * config_.layers * DK_PRODUCTS;
+                watch.nonzeros = nonzeros.data() + i * config_.layers * DK_SITES;
+            }
+            dk_status status =
+                frontend ? frontend->run(clip, each, steady, computed.data()) : DK_OK;
+            if (status == DK_OK)
+                status = run_one(frontend ? computed.data() : clip, theta,
+                                 logits.data() + i * config_.labels, &watch);
+            if (status == DK_OK) continue;
+            failure = status;
+            failed = i;
+            next = clips;
+        }
+    };
+    {
+        nb::gil_scoped_release release;
+        if (!threads) threads = std::max(1u, std::thread::hardware_concurrency());
+        threads = uint32_t(std::min<size_t>(threads, clips));
+        std::vector<std::thread> others;
+        for (uint32_t i = 1; i < threads; i++) others.emplace_back(work);
+        work();
+        for (std::thread &thread : others) thread.join();
+    }
+    check(dk_status(failure.load()), "clip " + std::to_string(failed.load()));
+    return nb::make_tuple(logits, macs, nonzeros);
+}
+
+} // namespace
+
+NB_MODULE(_native, m) {
+    m.doc() = "The native core of deltakwt; use deltakwt.engine.";
+    m.def("isas", &isas);
+    m.def("best_isa", [] { return dk_isa_name(dk_isa_best()); });
+    nb::class_<FrontEnd>(m, "FrontEnd")
+        .def(nb::init<const std::string &>(), nb::arg("isa"))
+        .def("features", &FrontEnd::features, nb::arg("audio"), nb::arg("smooth"), nb::arg("floor"),
+             nb::arg("quantile"));
+    nb::class_<Stream>(m, "Stream")
+        .def(nb::init<const FrontEnd &, bool, double, double>(), nb::keep_alive<1, 2>(),
+             nb::arg("frontend"), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"))
+        .def("push", &Stream::push, nb::arg("audio"));
+    nb::class_<Model>(m, "Model")
+        .def(nb::init<std::vector<uint32_t>, std::vector<Floats>, const std::string &>(),
+             nb::arg("sizes"), nb::arg("tensors"), nb::arg("isa"))
+        .def("run", &Model::run, nb::arg("features"), nb::arg("thresholds").none(),
+             nb::arg("counted"))
+        .def("trace", &Model::trace, nb::arg("features"), nb::arg("thresholds").none())
+        .def("times", &Model::times, nb::arg("features"), nb::arg("thresholds").none(),
+             nb::arg("repeats"))
+        .def("batch", &Model::batch, nb::arg("frontend").none(), nb::arg("input"),
+             nb::arg("thresholds").none(), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
+             nb::arg("threads"), nb::arg("counted"))
+        .def("memory", &Model::memory);
+}

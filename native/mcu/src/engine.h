@@ -1,0 +1,95 @@
+/* Features to logits, one token at a time, in memory planned for a microcontroller.
+ *
+ * The core's dk_run takes each stage over all tokens, which is fast where memory is plenty. Here a
+ * token goes through a whole stage chain before the next one comes: scores, softmax, heads and
+ * the MLP's hidden layer never exist for more than one token, and the layer's output replaces its
+ * input in place. Sizes are constants of the exported model (config.h).
+ */
+#ifndef DK_ENGINE_H
+#define DK_ENGINE_H
+
+#include "config.h"
+#include "deltakwt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    DK_TOKENS = DK_FRAMES + 1,
+    DK_COLUMNS = (DK_TOKENS + 3) / 4 * 4, /* tokens as columns, in whole groups of four */
+    DK_HEAD_DIM = DK_DIM / DK_HEADS,
+    DK_BLOCK = DK_HEAD_DIM, /* columns of a weight matrix that are unpacked together */
+    DK_MASK_WORDS = (DK_DIM + 31) / 32,
+};
+
+/* A kept delta: which feature, and how much. */
+typedef struct {
+    uint32_t index;
+    float value;
+} dk_entry;
+
+/* What one token hands to the next inside a pass: references and running results. */
+typedef struct {
+    float x[DK_DIM]; /* reference of the input */
+    float q[DK_HEAD_DIM], q_reference[DK_HEAD_DIM];
+    float scores[DK_COLUMNS], scores_reference[DK_COLUMNS];
+    float power[DK_COLUMNS];         /* exp(reference - top) */
+    float softmax_reference[DK_COLUMNS];
+    float head[DK_HEAD_DIM], head_reference[DK_HEAD_DIM];
+    float result[DK_DIM]; /* of the projection */
+    float top;
+} dk_attention_state;
+
+typedef struct {
+    float x[DK_DIM];
+    float key[DK_BLOCK], key_reference[DK_BLOCK];
+    float value[DK_BLOCK], value_reference[DK_BLOCK];
+} dk_keys_state;
+
+typedef struct {
+    float x[DK_DIM];
+    float hidden[DK_BLOCK];    /* before the GELU */
+    float centre[DK_BLOCK];    /* hidden value where the GELU was last computed */
+    float slack[DK_BLOCK];     /* as long as hidden stays this close to it, nothing is kept */
+    float reference[DK_BLOCK]; /* of the GELU's output */
+    float result[DK_DIM];
+} dk_mlp_state;
+
+/* All the memory of an inference. A name stands for what is alive in that phase. */
+typedef struct {
+    float x[DK_TOKENS][DK_DIM]; /* input of the layer, replaced row by row by its output */
+    union {
+        struct {
+            dk_kv keys[DK_DIM][DK_COLUMNS]; /* K^ transposed, scaled by 1/sqrt(head_dim) */
+            dk_kv values[DK_TOKENS][DK_DIM];
+        } kv;
+        float partial[DK_TOKENS][DK_DIM]; /* MLP: sum over the blocks of hidden features */
+    } a;
+#if DK_HEADS > 1
+    float heads_partial[DK_TOKENS][DK_DIM]; /* attention: sum over the heads */
+#endif
+#ifndef DK_WEIGHTS_F32
+    float unpacked[2][DK_DIM * DK_BLOCK]; /* two blocks of weights as floats */
+#endif
+    uint32_t mask[DK_TOKENS][DK_MASK_WORDS]; /* which deltas of x a pass kept, for the next one */
+    dk_entry list[DK_DIM > DK_COLUMNS ? DK_DIM : DK_COLUMNS];
+    union {
+        dk_keys_state keys;
+        dk_attention_state attention;
+        dk_mlp_state mlp;
+    } s;
+    uint16_t kept_q[DK_DIM], kept_k[DK_DIM]; /* tokens that kept a feature: for the count */
+} dk_work;
+
+/* features: rows of DK_FEATURES in a ring of DK_FRAMES rows, the oldest at row `first`.
+ * thresholds (DK_LAYERS, DK_SITES), or NULL for the dense model. macs may be NULL. */
+void dk_infer(const dk_model *model, dk_work *work, const dk_feature *features, uint32_t first,
+              const float *thresholds, float *logits, uint32_t macs[DK_PRODUCTS]);
+
+extern const dk_model dk_flash_model; /* weights.c */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,38 @@
+/* The one operation of the delta algorithm: rows times a matrix, where only what changed from row
+ * to row is multiplied. */
+#ifndef DK_DELTA_H
+#define DK_DELTA_H
+
+#include "plan.h"
+
+/* out = in W + bias for the rows 1..rows of a chunk. The first `exact` rows are computed in full;
+ * every later one as R(t) = R(t-1) + dX(t) W. theta < 0 makes the whole product dense. */
+typedef struct {
+    const dk_kernels *kernels;
+    dk_list *list;
+    uint32_t rows, exact;
+    float theta;
+
+    dk_rows in;     /* where NULL: every row is fresh */
+    uint32_t parts; /* the input row is `parts` pieces (heads) of `width`, */
+    uint32_t width; /* each with its own `where` of 1 + rows_max entries */
+    uint32_t where_stride;
+    float *reference; /* (parts * width) */
+    uint32_t *counts; /* (width) kept deltas per feature, or NULL; only with one part */
+
+    const dk_matrix *w;
+    const float *bias;
+    dk_rows out;
+    const float *start; /* R before the first row, where no row of the chunk is exact */
+
+    float *trace; /* reference of token `first`, or NULL */
+    size_t trace_stride;
+} dk_product_job;
+
+/* Scans the input; builds the list and out.where. Returns the non-zero deltas, exact rows and
+ * dense sites counted in full. */
+int64_t dk_scan(const dk_product_job *job);
+/* Multiplies what dk_scan found. */
+void dk_multiply(const dk_product_job *job);
+
+#endif

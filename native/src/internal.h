@@ -1,0 +1,131 @@
+/* What the files of the core share: the kernel table, sparse lists, and memory carving. */
+#ifndef DK_INTERNAL_H
+#define DK_INTERNAL_H
+
+#include "deltakwt.h"
+
+enum {
+    DK_ALIGN = 64,  /* bytes: a cache line and the widest vector */
+    DK_PAD = 16,    /* floats of slack behind every buffer: one widest vector */
+    DK_GROUP = 4,   /* entries of a sparse list that are handled together */
+    DK_BINS = 257,  /* of the 512-point spectrum */
+    DK_CHUNK = 128, /* tokens that go through a block together */
+};
+
+/* Sparse rows of many tokens. Entries come in groups of four that belong to one row, filled up
+ * with zero values, so that a kernel runs over the groups without a branch per row. Rows with no
+ * entry do not appear. */
+typedef struct {
+    float *value;    /* (groups, 4) deltas */
+    uint16_t *index; /* (groups, 4) features, that is rows of the weights */
+    uint16_t *row;   /* (groups) output row */
+    uint32_t groups;
+} dk_list;
+
+struct dk_kernels {
+    const char *name;
+
+    /* out (rows, w.cols) = a (rows, w.rows) W + bias; bias may be NULL. */
+    void (*gemm)(const float *a, size_t lda, size_t rows, const dk_matrix *w, const float *bias,
+                 float *out, size_t ldo);
+
+    /* R(t) = R(t-1) + dX(t) W over all rows of the list; `start` is R before the first. */
+    void (*accumulate)(const dk_list *list, const dk_matrix *w, const float *start, float *out,
+                       size_t ldo);
+
+    /* Deltas of a row against its reference: keeps |x - reference| > theta, updates the reference
+     * there, writes base + index and delta. Returns how many were kept. May write 16 entries past
+     * the last one. counts (n), if given, grows by one where a delta was kept. */
+    uint32_t (*scan)(const float *x, float *reference, uint32_t n, float theta, uint16_t base,
+                     float *value, uint16_t *index, uint32_t *counts);
+
+    /* The same without a list: x becomes the new reference, given the previous one. */
+    uint32_t (*hold)(float *x, const float *previous, uint32_t n, float theta, uint32_t *counts);
+
+    /* out = softmax of x (n); x and out may be the same. */
+    void (*softmax)(const float *x, float *out, uint32_t n);
+
+    /* out = GELU(x) (n), the tanh form. */
+    void (*gelu)(const float *x, float *out, uint32_t n);
+
+    /* x = LayerNorm(x + r) * gain + bias (n). */
+    void (*add_norm)(float *x, const float *r, const float *gain, const float *bias, uint32_t n);
+
+    /* out (cols, ldo) = scale * a (rows, cols) transposed. */
+    void (*transpose)(const float *a, size_t lda, uint32_t rows, uint32_t cols, float scale,
+                      float *out, size_t ldo);
+
+    /* Mel energies (frames, 80) of consecutive frames of audio. work: dk_energies_work floats. */
+    void (*energies)(const dk_frontend *frontend, const float *audio, uint32_t frames, float *out,
+                     float *work);
+
+    /* out = log(max(x, 1e-12)) (n). */
+    void (*log_floor)(const float *x, float *out, uint32_t n);
+};
+
+/* NULL where an instruction set is not part of this build. */
+const dk_kernels *dk_kernels_for(dk_isa isa);
+extern const dk_kernels dk_scalar;
+#ifdef DK_HAVE_NEON
+extern const dk_kernels dk_neon;
+#endif
+#ifdef DK_HAVE_X86
+extern const dk_kernels dk_avx2;
+extern const dk_kernels dk_avx512;
+#endif
+
+/* Tables of the front end, computed once. */
+struct dk_frontend {
+    const dk_kernels *kernels;
+    dk_matrix dct;                          /* (80, 40) */
+    float dct_data[DK_BANDS * 48];          /* rows padded to whole cache lines */
+    float window[DK_FRAME];                 /* periodic Hann */
+    float cosine[256], sine[256];           /* exp(-2 pi i k / 256) */
+    float half_cosine[129], half_sine[129]; /* exp(-2 pi i k / 512) */
+    uint8_t place[256];                     /* where the in-place FFT leaves frequency k */
+    uint16_t first[DK_BANDS];               /* first bin of a mel band */
+    uint16_t bins[DK_BANDS];                /* and how many bins it has */
+    float mel[2 * DK_BINS];                 /* their weights, band after band */
+};
+
+/* Working memory of the energies kernels: 256 complex numbers and 257 magnitudes in 16 lanes. */
+enum { DK_ENERGIES_WORK = (2 * 256 + DK_BINS) * 16 };
+
+/* Hands out aligned pieces of one block; with memory NULL it only adds up sizes. */
+typedef struct {
+    uintptr_t base;
+    size_t used;
+} dk_arena;
+
+static inline dk_arena dk_arena_at(void *memory) {
+    uintptr_t at = (uintptr_t)memory;
+    dk_arena arena = {0, 0};
+    if (memory) arena.base = (at + DK_ALIGN - 1) / DK_ALIGN * DK_ALIGN;
+    return arena;
+}
+
+static inline void *dk_take(dk_arena *arena, size_t count, size_t size) {
+    size_t at = arena->used;
+    arena->used += (count * size + DK_ALIGN - 1) / DK_ALIGN * DK_ALIGN;
+    return arena->base ? (void *)(arena->base + at) : NULL;
+}
+
+/* What the caller must provide so that the aligned pieces fit wherever the block starts. */
+static inline size_t dk_arena_size(const dk_arena *arena) { return arena->used + DK_ALIGN; }
+
+static inline float *dk_take_floats(dk_arena *arena, size_t count) {
+    return (float *)dk_take(arena, count + DK_PAD, sizeof(float));
+}
+
+/* Floats from one row to the next: whole cache lines, and an odd number of them, so that the rows
+ * of a column block spread over all sets of the first-level cache. */
+static inline uint32_t dk_stride(uint32_t cols) {
+    uint32_t lines = (cols + DK_PAD - 1) / DK_PAD;
+    return (lines | 1u) * DK_PAD;
+}
+
+dk_status dk_check_config(const dk_config *config);
+dk_status dk_check_steady(const dk_steady *steady);
+int dk_all_within(const float *x, size_t n, float limit); /* 0 also for NaN */
+
+#endif

@@ -1,0 +1,207 @@
+/* The kernels in plain C: what every other instruction set is checked against, and what runs on a
+ * microcontroller. Reads weights in 32, 16 or 8 bits. */
+#include "../internal.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef float vf;
+#define LANES 1
+#define KERNEL(name) scalar_##name
+
+static inline vf v_load(const float *p) { return *p; }
+static inline void v_store(float *p, vf a) { *p = a; }
+static inline vf v_set(float a) { return a; }
+static inline vf v_add(vf a, vf b) { return a + b; }
+static inline vf v_sub(vf a, vf b) { return a - b; }
+static inline vf v_mul(vf a, vf b) { return a * b; }
+static inline vf v_fma(vf a, vf b, vf c) { return a * b + c; }
+static inline vf v_sqrt(vf a) { return sqrtf(a); }
+static inline void v_transpose(vf *rows) { (void)rows; }
+
+#include "energies.inc.h"
+
+/* ---- products ------------------------------------------------------------------------------- */
+
+static inline float from_f32(float w) { return w; }
+static inline float from_int8(int8_t w) { return (float)w; }
+
+/* IEEE half precision by its bits: no compiler support needed. */
+static inline float from_f16(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16, rest = half & 0x7fffu;
+    uint32_t bits = rest << 13;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    value *= 5.192296858534828e33f; /* 2^112: from the half's exponent bias to the float's */
+    memcpy(&bits, &value, sizeof bits);
+    bits |= sign;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* out (n) += a[0] w[0] + ... + a[3] w[3], four rows of the weights at once so that `out` is read
+ * and written once for four MACs; and the same for a single row. */
+#define DEFINE_ROWS(suffix, type)                                                                  \
+    static void add_four_##suffix(const float a[4], const void *data, const size_t at[4],          \
+                                  float *out, uint32_t n) {                                        \
+        const type *w0 = (const type *)data + at[0], *w1 = (const type *)data + at[1];             \
+        const type *w2 = (const type *)data + at[2], *w3 = (const type *)data + at[3];             \
+        float a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3];                                          \
+        for (uint32_t j = 0; j < n; j++)                                                           \
+            out[j] += a0 * from_##suffix(w0[j]) + a1 * from_##suffix(w1[j]) +                      \
+                      a2 * from_##suffix(w2[j]) + a3 * from_##suffix(w3[j]);                       \
+    }                                                                                              \
+    static void add_one_##suffix(float a, const void *data, size_t at, float *out, uint32_t n) {   \
+        const type *w = (const type *)data + at;                                                   \
+        for (uint32_t j = 0; j < n; j++) out[j] += a * from_##suffix(w[j]);                        \
+    }
+
+DEFINE_ROWS(f32, float)
+DEFINE_ROWS(f16, uint16_t)
+DEFINE_ROWS(int8, int8_t)
+
+/* out (w.cols) += sum of a[i] * row index[i], for up to four rows. */
+static void add_rows(const float *a, const uint16_t *index, uint32_t rows, const dk_matrix *w,
+                     float *out) {
+    float scaled[DK_GROUP];
+    size_t at[DK_GROUP];
+    for (uint32_t i = 0; i < rows; i++) {
+        scaled[i] = w->scales ? a[i] * w->scales[index[i]] : a[i];
+        at[i] = (size_t)index[i] * w->stride;
+    }
+    if (rows == DK_GROUP) {
+        if (w->type == DK_F32) add_four_f32(scaled, w->data, at, out, w->cols);
+        if (w->type == DK_F16) add_four_f16(scaled, w->data, at, out, w->cols);
+        if (w->type == DK_INT8) add_four_int8(scaled, w->data, at, out, w->cols);
+        return;
+    }
+    for (uint32_t i = 0; i < rows; i++) {
+        if (w->type == DK_F32) add_one_f32(scaled[i], w->data, at[i], out, w->cols);
+        if (w->type == DK_F16) add_one_f16(scaled[i], w->data, at[i], out, w->cols);
+        if (w->type == DK_INT8) add_one_int8(scaled[i], w->data, at[i], out, w->cols);
+    }
+}
+
+static void scalar_gemm(const float *a, size_t lda, size_t rows, const dk_matrix *w,
+                        const float *bias, float *out, size_t ldo) {
+    for (size_t t = 0; t < rows; t++, a += lda, out += ldo) {
+        for (uint32_t j = 0; j < w->cols; j++) out[j] = bias ? bias[j] : 0.0f;
+        for (uint32_t f = 0; f < w->rows; f += DK_GROUP) {
+            uint16_t index[DK_GROUP];
+            for (uint32_t i = 0; i < DK_GROUP; i++) index[i] = (uint16_t)(f + i);
+            uint32_t left = w->rows - f;
+            add_rows(a + f, index, left < DK_GROUP ? left : DK_GROUP, w, out);
+        }
+    }
+}
+
+static void scalar_accumulate(const dk_list *list, const dk_matrix *w, const float *start,
+                              float *out, size_t ldo) {
+    const float *previous = start;
+    for (uint32_t g = 0; g < list->groups; g++) {
+        float *row = out + list->row[g] * ldo;
+        if (row != previous) memcpy(row, previous, w->cols * sizeof *row);
+        previous = row;
+        const float *value = list->value + (size_t)g * DK_GROUP;
+        uint32_t filled = DK_GROUP; /* the last group of a row ends in zeros */
+        while (filled && value[filled - 1] == 0.0f) filled--;
+        add_rows(value, list->index + (size_t)g * DK_GROUP, filled, w, row);
+    }
+}
+
+/* ---- deltas --------------------------------------------------------------------------------- */
+
+static uint32_t scalar_scan(const float *x, float *reference, uint32_t n, float theta,
+                            uint16_t base, float *value, uint16_t *index, uint32_t *counts) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        float delta = x[i] - reference[i];
+        if (!(fabsf(delta) > theta)) continue;
+        reference[i] = x[i];
+        value[kept] = delta;
+        index[kept] = (uint16_t)(base + i);
+        kept++;
+        if (counts) counts[i]++;
+    }
+    return kept;
+}
+
+static uint32_t scalar_hold(float *x, const float *previous, uint32_t n, float theta,
+                            uint32_t *counts) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (fabsf(x[i] - previous[i]) > theta) {
+            kept++;
+            if (counts) counts[i]++;
+        } else {
+            x[i] = previous[i];
+        }
+    }
+    return kept;
+}
+
+/* ---- functions ------------------------------------------------------------------------------ */
+
+/* e^x to 1e-7: 2^n times a polynomial on [-ln2/2, ln2/2]; n is clamped, so no infinity. */
+static inline float exponential(float x) {
+    const float rounder = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    x = x < -87.0f ? -87.0f : x > 87.0f ? 87.0f : x;
+    float n = x * 1.44269504f + rounder;
+    int32_t bits;
+    memcpy(&bits, &n, sizeof bits);
+    n -= rounder;
+    float f = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * f + 1.3981999507e-3f;
+    p = p * f + 8.3334519073e-3f;
+    p = p * f + 4.1665795894e-2f;
+    p = p * f + 1.6666665459e-1f;
+    p = p * f + 5.0000001201e-1f;
+    p = p * f * f + f + 1.0f;
+    uint32_t power = (uint32_t)(bits - 0x4b400000 + 127) << 23;
+    float scale;
+    memcpy(&scale, &power, sizeof scale);
+    return p * scale;
+}
+
+static void scalar_softmax(const float *x, float *out, uint32_t n) {
+    float largest = x[0], sum = 0.0f;
+    for (uint32_t i = 1; i < n; i++) largest = x[i] > largest ? x[i] : largest;
+    for (uint32_t i = 0; i < n; i++) sum += out[i] = exponential(x[i] - largest);
+    float scale = 1.0f / sum;
+    for (uint32_t i = 0; i < n; i++) out[i] *= scale;
+}
+
+/* x/2 (1 + tanh(u)) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3). */
+static void scalar_gelu(const float *x, float *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        float a = x[i], twice = a * (1.5957691216f + 0.0713548163f * a * a);
+        out[i] = a / (1.0f + exponential(-twice));
+    }
+}
+
+static void scalar_add_norm(float *x, const float *r, const float *gain, const float *bias,
+                            uint32_t n) {
+    float mean = 0.0f, variance = 0.0f;
+    for (uint32_t i = 0; i < n; i++) mean += x[i] += r[i];
+    mean /= (float)n;
+    for (uint32_t i = 0; i < n; i++) variance += (x[i] - mean) * (x[i] - mean);
+    float scale = 1.0f / sqrtf(variance / (float)n + 1e-6f);
+    for (uint32_t i = 0; i < n; i++) x[i] = (x[i] - mean) * scale * gain[i] + bias[i];
+}
+
+static void scalar_transpose(const float *a, size_t lda, uint32_t rows, uint32_t cols, float scale,
+                             float *out, size_t ldo) {
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t c = 0; c < cols; c++) out[c * ldo + r] = scale * a[r * lda + c];
+}
+
+static void scalar_log_floor(const float *x, float *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) out[i] = logf(x[i] > 1e-12f ? x[i] : 1e-12f);
+}
+
+const dk_kernels dk_scalar = {
+    "scalar",         scalar_gemm,     scalar_accumulate, scalar_scan,
+    scalar_hold,      scalar_softmax,  scalar_gelu,       scalar_add_norm,
+    scalar_transpose, scalar_energies, scalar_log_floor,
+};

@@ -1,0 +1,47 @@
+"""Types of the compiled core. Use deltakwt.engine, which checks what it is given."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+def isas() -> list[str]: ...
+def best_isa() -> str: ...
+
+class FrontEnd:
+    def __init__(self, isa: str) -> None: ...
+    def features(
+        self, audio: NDArray[np.float32], smooth: bool, floor: float, quantile: float
+    ) -> NDArray[np.float32]: ...
+
+class Stream:
+    def __init__(self, frontend: FrontEnd, smooth: bool, floor: float, quantile: float) -> None: ...
+    def push(self, audio: NDArray[np.float32]) -> NDArray[np.float32]: ...
+
+class Model:
+    def __init__(self, sizes: list[int], tensors: list[NDArray[np.float32]], isa: str) -> None: ...
+    def run(
+        self,
+        features: NDArray[np.float32],
+        thresholds: NDArray[np.float32] | None,
+        counted: bool,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64] | None, NDArray[np.int64] | None]: ...
+    def trace(
+        self, features: NDArray[np.float32], thresholds: NDArray[np.float32] | None
+    ) -> list[NDArray[np.float32]]: ...
+    def times(
+        self,
+        features: NDArray[np.float32],
+        thresholds: NDArray[np.float32] | None,
+        repeats: int,
+    ) -> NDArray[np.uint64]: ...
+    def batch(
+        self,
+        frontend: FrontEnd | None,
+        input: NDArray[np.float32],
+        thresholds: NDArray[np.float32] | None,
+        smooth: bool,
+        floor: float,
+        quantile: float,
+        threads: int,
+        counted: bool,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]: ...
+    def memory(self) -> int: ...
