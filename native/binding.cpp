@@ -319,6 +319,8 @@ nb::tuple Model::batch(const FrontEnd *frontend, Floats input, nb::object thresh
 
 } // namespace
 
+void bind_training(nb::module_ &m); // training.cpp
+
 NB_MODULE(_native, m) {
     m.doc() = "The native core of deltakwt; use deltakwt.engine.";
     m.def("isas", &isas);
@@ -343,4 +345,5 @@ NB_MODULE(_native, m) {
              nb::arg("thresholds").none(), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
              nb::arg("threads"), nb::arg("counted"))
         .def("memory", &Model::memory);
+    bind_training(m);
 }
