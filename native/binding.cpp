@@ -341,7 +341,7 @@ NB_MODULE(_native, m) {
         .def("trace", &Model::trace, nb::arg("features"), nb::arg("thresholds").none())
         .def("times", &Model::times, nb::arg("features"), nb::arg("thresholds").none(),
              nb::arg("repeats"))
-        .def("batch", &Model::batch, nb::arg("frontend").none(), nb::arg("input"),
+        .def("batch", &Model::batch, nb::arg("frontend").none(), nb::arg("clips"),
              nb::arg("thresholds").none(), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
              nb::arg("threads"), nb::arg("counted"))
         .def("memory", &Model::memory);

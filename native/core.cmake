@@ -28,7 +28,7 @@ if(NOT MSVC)
 endif()
 
 string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" DK_PROCESSOR)
-if(DK_PROCESSOR MATCHES "^(x86_64|amd64)$" AND EXISTS "${DK_NATIVE}/src/kernels/avx2.c")
+if(DK_PROCESSOR MATCHES "^(x86_64|amd64)$")
   if(MSVC)
     dk_kernel(avx2.c "/arch:AVX2")
     dk_kernel(avx512.c "/arch:AVX512")

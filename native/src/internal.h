@@ -24,6 +24,7 @@ typedef struct {
 
 struct dk_kernels {
     const char *name;
+    uint32_t lanes; /* columns are cheapest in multiples of this */
 
     /* out (rows, w.cols) = a (rows, w.rows) W + bias; bias may be NULL. */
     void (*gemm)(const float *a, size_t lda, size_t rows, const dk_matrix *w, const float *bias,

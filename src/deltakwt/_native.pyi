@@ -37,7 +37,7 @@ class Model:
     def batch(
         self,
         frontend: FrontEnd | None,
-        input: NDArray[np.float32],
+        clips: NDArray[np.float32],
         thresholds: NDArray[np.float32] | None,
         smooth: bool,
         floor: float,

@@ -11,6 +11,22 @@
 #include "config.h"
 #include "deltakwt.h"
 
+/* How numbers are stored: weights as exported, K^ and V and the features in 16 bits if wanted. */
+#if defined(DK_WEIGHTS_INT8)
+typedef int8_t dk_weight;
+#elif defined(DK_WEIGHTS_F16)
+typedef uint16_t dk_weight;
+#else
+typedef float dk_weight;
+#endif
+#ifdef DK_SMALL
+typedef uint16_t dk_kv;     /* the upper half of a float */
+typedef int16_t dk_feature; /* in steps of 1/64 */
+#else
+typedef float dk_kv;
+typedef float dk_feature;
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -1,0 +1,122 @@
+/* Products of a sparse row with a matrix, and the unpacking of weights. */
+#ifndef DK_PRODUCTS_H
+#define DK_PRODUCTS_H
+
+#include "arithmetic.h"
+
+/* A block of a weight matrix as floats. */
+typedef struct {
+    const float *at;
+    uint32_t stride;
+} dk_floats;
+
+/* Rows first_row.. and columns first_col.. of w. Floats are used where they lie; other types are
+ * unpacked into `room`, once a layer, since each weight is used by many tokens. */
+static inline dk_floats dk_unpack(const dk_matrix *w, uint32_t first_row, uint32_t rows,
+                                  uint32_t first_col, uint32_t cols, float *room) {
+    size_t start = (size_t)first_row * w->stride + first_col;
+    dk_floats block;
+#ifdef DK_WEIGHTS_F32
+    (void)rows, (void)cols, (void)room;
+    block.at = (const float *)w->data + start;
+    block.stride = w->stride;
+#else
+    const dk_weight *from = (const dk_weight *)w->data + start;
+    float *to = room;
+    for (uint32_t r = 0; r < rows; r++, from += w->stride) {
+        float scale = w->scales ? w->scales[first_row + r] : 1.0f;
+        for (uint32_t c = 0; c < cols; c++) *to++ = dk_from_weight(from[c]) * scale;
+    }
+    block.at = room;
+    block.stride = cols;
+#endif
+    return block;
+}
+
+#define DK_REPEAT_4(M) M(0) M(1) M(2) M(3)
+#define DK_REPEAT_16(M)                                                                            \
+    DK_REPEAT_4(M)                                                                                 \
+    M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
+
+/* out (n) += sum of list[i].value * row list[i].index of w; n is a multiple of four. Sixteen
+ * results stay in registers while the list goes by. */
+#define DK_DEFINE_ADD_ROWS(name, type, load)                                                       \
+    static void name(const dk_entry *list, uint32_t count, const type *w, size_t stride,           \
+                     float *out, uint32_t n) {                                                     \
+        uint32_t c = 0;                                                                            \
+        for (; c + 16 <= n; c += 16) {                                                             \
+            DK_ROWS_BODY(DK_REPEAT_16, type, load)                                                 \
+        }                                                                                          \
+        for (; c < n; c += 4) {                                                                    \
+            DK_ROWS_BODY(DK_REPEAT_4, type, load)                                                  \
+        }                                                                                          \
+    }
+#define DK_ROWS_BODY(REPEAT, type, load)                                                           \
+    float *o = out + c;                                                                            \
+    REPEAT(DK_ROWS_START)                                                                          \
+    for (const dk_entry *e = list, *end = list + count; e < end; e++) {                            \
+        const type *row = w + e->index * stride + c;                                               \
+        float value = e->value;                                                                    \
+        REPEAT(DK_ROWS_MAC_##load)                                                                 \
+    }                                                                                              \
+    REPEAT(DK_ROWS_STORE)
+#define DK_ROWS_START(i) float a##i = o[i];
+#define DK_ROWS_MAC_dk_from_f32(i) a##i = dk_mac(value, row[i], a##i);
+#define DK_ROWS_MAC_dk_from_kv(i) a##i = dk_mac(value, dk_from_kv(row[i]), a##i);
+#define DK_ROWS_STORE(i) o[i] = a##i;
+
+/* ---- which deltas are kept -------------------------------------------------------------------- */
+
+/* Keeps the deltas beyond theta and moves the reference there; an exact row is kept whole, as a
+ * difference to nothing. */
+static inline uint32_t dk_scan(const float *x, float *reference, uint32_t n, float theta, int exact,
+                               dk_entry *list) {
+    uint32_t kept = 0, limit = dk_size(theta);
+    if (exact) {
+        for (uint32_t i = 0; i < n; i++) {
+            reference[i] = x[i];
+            list[i].index = i;
+            list[i].value = x[i];
+        }
+        return n;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        float delta = x[i] - reference[i];
+        if (dk_size(delta) <= limit) continue;
+        reference[i] = x[i];
+        list[kept].index = i;
+        list[kept].value = delta;
+        kept++;
+    }
+    return kept;
+}
+
+/* The same for the tokens of a layer, remembering in `mask` what was kept. */
+static inline uint32_t dk_scan_token(const float *x, float *reference, float theta, int exact,
+                                     dk_entry *list, uint32_t mask[DK_MASK_WORDS]) {
+    uint32_t kept = dk_scan(x, reference, DK_DIM, theta, exact, list);
+    if (exact) return kept;
+    memset(mask, 0, DK_MASK_WORDS * sizeof *mask);
+    for (uint32_t i = 0; i < kept; i++) mask[list[i].index / 32] |= 1u << list[i].index % 32;
+    return kept;
+}
+
+/* And once more, from the mask: only the kept features are looked at. */
+static inline uint32_t dk_recall_token(const float *x, float *reference, int exact, dk_entry *list,
+                                       const uint32_t mask[DK_MASK_WORDS]) {
+    if (exact) return dk_scan(x, reference, DK_DIM, 0.0f, exact, list);
+    uint32_t kept = 0;
+    for (uint32_t word = 0; word < DK_MASK_WORDS; word++) {
+        uint32_t index = word * 32;
+        for (uint32_t bits = mask[word]; bits; bits >>= 1, index++) {
+            if (!(bits & 1u)) continue;
+            list[kept].index = index;
+            list[kept].value = x[index] - reference[index];
+            reference[index] = x[index];
+            kept++;
+        }
+    }
+    return kept;
+}
+
+#endif

@@ -1,0 +1,371 @@
+/* The kernels of every vector instruction set, written once.
+ *
+ * The including file names itself with KERNEL(name) and gives the shape of its registers
+ *   vf, vm              a vector of LANES floats, a mask of lanes
+ *   LANES
+ *   TILE_VECTORS(rows)  vectors of columns that a gemm tile of so many rows keeps in registers
+ *   TILE_ROWS           rows of the largest tile
+ *   BLOCK_VECTORS       vectors of running results that `accumulate` keeps in registers
+ * and a few inline functions
+ *   v_load v_store v_load_n v_store_n v_set v_add v_sub v_mul v_div v_fma v_sqrt v_min v_max
+ *   v_sum v_largest     over all lanes
+ *   v_beyond(a, t)      mask: |a| > t
+ *   v_select(m, a, b)   a where m, else b
+ *   v_bits(m)           bit l is lane l
+ *   v_tally(counts, m)  counts[l] += 1 where m
+ *   v_keep(a, bits, base, value, index)   lanes of `bits`, packed, and base + lane
+ *   v_power(n)          2^n for n = integer + ROUNDER, as floats
+ *   v_split(x, &e)      x > 0 as m 2^e with m in [sqrt(1/2), sqrt(2))
+ *   v_transpose(rows)   LANES x LANES in place
+ * v_load_n and v_store_n touch only the first n < LANES floats; other lanes read as `fill`.
+ */
+#include "../internal.h"
+
+#if defined(__GNUC__)
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+#else
+#define INLINE static __forceinline
+#define UNROLL
+#endif
+
+#include "energies.inc.h"
+
+/* ---- dense products ------------------------------------------------------------------------- */
+
+/* out (MR, NV vectors) = a (MR, k) b (k, NV vectors) + bias, accumulated in registers. `tail` > 0:
+ * only so many floats of a single vector. */
+INLINE void tile(const uint32_t MR, const uint32_t NV, const uint32_t tail, const float *a,
+                 size_t lda, const float *b, size_t ldb, uint32_t k, const float *bias, float *out,
+                 size_t ldo) {
+    vf sum[TILE_ROWS][BLOCK_VECTORS];
+    UNROLL for (uint32_t v = 0; v < NV; v++) {
+        vf from = v_set(0.0f);
+        if (bias) from = tail ? v_load_n(bias, tail, 0.0f) : v_load(bias + v * LANES);
+        UNROLL for (uint32_t r = 0; r < MR; r++) sum[r][v] = from;
+    }
+    for (uint32_t i = 0; i < k; i++, b += ldb) {
+        vf row[BLOCK_VECTORS];
+        UNROLL for (uint32_t v = 0; v < NV; v++) row[v] =
+            tail ? v_load_n(b, tail, 0.0f) : v_load(b + v * LANES);
+        UNROLL for (uint32_t r = 0; r < MR; r++) {
+            vf x = v_set(a[r * lda + i]);
+            UNROLL for (uint32_t v = 0; v < NV; v++) sum[r][v] = v_fma(x, row[v], sum[r][v]);
+        }
+    }
+    UNROLL for (uint32_t r = 0; r < MR; r++) {
+        UNROLL for (uint32_t v = 0; v < NV; v++) {
+            if (tail)
+                v_store_n(out + r * ldo, sum[r][v], tail);
+            else
+                v_store(out + r * ldo + v * LANES, sum[r][v]);
+        }
+    }
+}
+
+typedef struct {
+    const float *a, *bias;
+    const dk_matrix *w;
+    float *out;
+    size_t lda, ldo, tiles; /* tiles of MR rows each */
+} strip;
+
+/* All tiles that share a column panel come after each other: the panel stays in the cache. */
+INLINE void panel(const uint32_t MR, const uint32_t NV, const uint32_t tail, const strip *s,
+                  uint32_t column) {
+    const float *b = (const float *)s->w->data + column, *bias = s->bias ? s->bias + column : 0;
+    for (size_t t = 0; t < s->tiles; t++)
+        tile(MR, NV, tail, s->a + t * MR * s->lda, s->lda, b, s->w->stride, s->w->rows, bias,
+             s->out + t * MR * s->ldo + column, s->ldo);
+}
+
+INLINE void run_strip(const uint32_t MR, const strip *s) {
+    const uint32_t NV = TILE_VECTORS(MR);
+    uint32_t column = 0, cols = s->w->cols;
+    for (; column + NV * LANES <= cols; column += NV * LANES) panel(MR, NV, 0, s, column);
+    for (; column + LANES <= cols; column += LANES) panel(MR, 1, 0, s, column);
+    if (column < cols) panel(MR, 1, cols - column, s, column);
+}
+
+#define DEFINE_STRIP(MR)                                                                           \
+    static void strip_##MR(const strip *s) { run_strip(MR, s); }
+DEFINE_STRIP(1)
+DEFINE_STRIP(2)
+DEFINE_STRIP(3)
+DEFINE_STRIP(4)
+DEFINE_STRIP(5)
+DEFINE_STRIP(6)
+
+static void KERNEL(gemm)(const float *a, size_t lda, size_t rows, const dk_matrix *w,
+                         const float *bias, float *out, size_t ldo) {
+    static void (*const strips[])(const strip *) = {strip_1, strip_2, strip_3,
+                                                    strip_4, strip_5, strip_6};
+    size_t whole = rows / TILE_ROWS, rest = rows % TILE_ROWS;
+    strip s = {a, bias, w, out, lda, ldo, whole};
+    if (whole) strips[TILE_ROWS - 1](&s);
+    s.a += whole * TILE_ROWS * lda;
+    s.out += whole * TILE_ROWS * ldo;
+    s.tiles = 1;
+    if (rest) strips[rest - 1](&s);
+}
+
+/* ---- sparse products ------------------------------------------------------------------------ */
+
+/* Running results of NV vectors of columns, in registers over all rows of the list. They are
+ * stored after every group; the last group of a row leaves the right values there. */
+INLINE void accumulate_block(const uint32_t NV, const uint32_t tail, const dk_list *list,
+                             const float *w, size_t ldw, const float *start, float *out,
+                             size_t ldo) {
+    vf sum[BLOCK_VECTORS];
+    UNROLL for (uint32_t v = 0; v < NV; v++) sum[v] =
+        tail ? v_load_n(start, tail, 0.0f) : v_load(start + v * LANES);
+    const float *value = list->value;
+    const uint16_t *index = list->index;
+    for (uint32_t g = 0; g < list->groups; g++, value += DK_GROUP, index += DK_GROUP) {
+        UNROLL for (uint32_t i = 0; i < DK_GROUP; i++) {
+            vf x = v_set(value[i]);
+            const float *row = w + index[i] * ldw;
+            UNROLL for (uint32_t v = 0; v < NV; v++) sum[v] =
+                v_fma(x, tail ? v_load_n(row, tail, 0.0f) : v_load(row + v * LANES), sum[v]);
+        }
+        float *to = out + list->row[g] * ldo;
+        UNROLL for (uint32_t v = 0; v < NV; v++) {
+            if (tail)
+                v_store_n(to, sum[v], tail);
+            else
+                v_store(to + v * LANES, sum[v]);
+        }
+    }
+}
+
+static void KERNEL(accumulate)(const dk_list *list, const dk_matrix *w, const float *start,
+                               float *out, size_t ldo) {
+    if (!list->groups) return;
+    uint32_t vectors = w->cols / LANES, tail = w->cols % LANES, column = 0;
+    uint32_t passes = (vectors + BLOCK_VECTORS - 1) / BLOCK_VECTORS;
+    for (; passes; passes--) {
+        uint32_t count = (vectors + passes - 1) / passes; /* as even as it gets */
+        const float *from = (const float *)w->data + column;
+        switch (count) {
+#define CASE(NV)                                                                                   \
+    case NV:                                                                                       \
+        accumulate_block(NV, 0, list, from, w->stride, start + column, out + column, ldo);         \
+        break;
+            CASE(1)
+            CASE(2)
+            CASE(3)
+            CASE(4)
+            CASE(5)
+            CASE(6)
+            CASE(7)
+            CASE(8)
+            CASE(9)
+            CASE(10)
+            CASE(11)
+            CASE(12)
+            CASE(13)
+#undef CASE
+        }
+        column += count * LANES;
+        vectors -= count;
+    }
+    if (tail)
+        accumulate_block(1, tail, list, (const float *)w->data + column, w->stride, start + column,
+                         out + column, ldo);
+}
+
+/* ---- deltas --------------------------------------------------------------------------------- */
+
+INLINE uint32_t scan_with(const float *x, float *reference, uint32_t n, float theta, uint16_t base,
+                          float *value, uint16_t *index, uint32_t *counts) {
+    const vf limit = v_set(theta);
+    uint32_t kept = 0, i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf now = v_load(x + i), old = v_load(reference + i), delta = v_sub(now, old);
+        vm keep = v_beyond(delta, limit);
+        v_store(reference + i, v_select(keep, now, old));
+        if (counts) v_tally(counts + i, keep);
+        kept += v_keep(delta, v_bits(keep), (uint16_t)(base + i), value + kept, index + kept);
+    }
+    return kept;
+}
+
+/* The last few features, one by one. */
+static uint32_t scan_rest(const float *x, float *reference, uint32_t i, uint32_t n, float theta,
+                          uint16_t base, float *value, uint16_t *index, uint32_t *counts) {
+    uint32_t kept = 0;
+    for (; i < n; i++) {
+        float delta = x[i] - reference[i];
+        if (!(delta > theta || -delta > theta)) continue;
+        reference[i] = x[i];
+        value[kept] = delta;
+        index[kept++] = (uint16_t)(base + i);
+        if (counts) counts[i]++;
+    }
+    return kept;
+}
+
+static uint32_t KERNEL(scan)(const float *x, float *reference, uint32_t n, float theta,
+                             uint16_t base, float *value, uint16_t *index, uint32_t *counts) {
+    uint32_t kept = counts ? scan_with(x, reference, n, theta, base, value, index, counts)
+                           : scan_with(x, reference, n, theta, base, value, index, 0);
+    return kept + scan_rest(x, reference, n - n % LANES, n, theta, base, value + kept, index + kept,
+                            counts);
+}
+
+static uint32_t KERNEL(hold)(float *x, const float *previous, uint32_t n, float theta,
+                             uint32_t *counts) {
+    const vf limit = v_set(theta);
+    uint32_t kept = 0, i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        vf now = v_load(x + i), old = v_load(previous + i);
+        vm keep = v_beyond(v_sub(now, old), limit);
+        v_store(x + i, v_select(keep, now, old));
+        if (counts) v_tally(counts + i, keep);
+        kept += v_count(v_bits(keep));
+    }
+    for (; i < n; i++) {
+        float delta = x[i] - previous[i];
+        int keep = delta > theta || -delta > theta;
+        if (!keep) x[i] = previous[i];
+        if (counts) counts[i] += (uint32_t)keep;
+        kept += (uint32_t)keep;
+    }
+    return kept;
+}
+
+/* ---- functions ------------------------------------------------------------------------------ */
+
+#define ROUNDER 12582912.0f /* 1.5 * 2^23: adding it rounds to an integer */
+
+/* e^x to 1e-7 for -87 <= x <= 87: 2^n times a polynomial on [-ln2/2, ln2/2]. */
+INLINE vf exponential(vf x) {
+    vf shifted = v_fma(x, v_set(1.44269504f), v_set(ROUNDER));
+    vf n = v_sub(shifted, v_set(ROUNDER));
+    vf f = v_fma(n, v_set(-0.693359375f), x);
+    f = v_fma(n, v_set(2.12194440e-4f), f);
+    vf p = v_fma(f, v_set(1.3981999507e-3f), v_set(8.3334519073e-3f));
+    p = v_fma(p, f, v_set(4.1665795894e-2f));
+    p = v_fma(p, f, v_set(1.6666665459e-1f));
+    p = v_fma(p, f, v_set(5.0000001201e-1f));
+    p = v_fma(p, v_mul(f, f), v_add(f, v_set(1.0f)));
+    return v_mul(p, v_power(shifted));
+}
+
+static void KERNEL(softmax)(const float *x, float *out, uint32_t n) {
+    uint32_t whole = n - n % LANES, tail = n % LANES, i;
+    vf top = tail ? v_load_n(x + whole, tail, x[0]) : v_set(x[0]);
+    for (i = 0; i < whole; i += LANES) top = v_max(top, v_load(x + i));
+    const vf largest = v_set(v_largest(top)), least = v_set(-87.0f);
+    vf sum = v_set(0.0f);
+    for (i = 0; i < whole; i += LANES) {
+        vf power = exponential(v_max(v_sub(v_load(x + i), largest), least));
+        v_store(out + i, power);
+        sum = v_add(sum, power);
+    }
+    if (tail) {
+        vf power = exponential(v_max(v_sub(v_load_n(x + i, tail, x[0]), largest), least));
+        v_store_n(out + i, power, tail);
+        sum = v_add(sum, v_load_n(out + i, tail, 0.0f));
+    }
+    const float factor = 1.0f / v_sum(sum);
+    const vf scale = v_set(factor);
+    for (i = 0; i < whole; i += LANES) v_store(out + i, v_mul(v_load(out + i), scale));
+    for (; i < n; i++) out[i] *= factor;
+}
+
+/* x/2 (1 + tanh(u)) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3). */
+INLINE vf gelu_of(vf x) {
+    vf inner = v_fma(v_mul(x, x), v_set(-0.0713548163f), v_set(-1.5957691216f));
+    vf exponent = v_min(v_max(v_mul(x, inner), v_set(-87.0f)), v_set(87.0f));
+    return v_div(x, v_add(v_set(1.0f), exponential(exponent)));
+}
+
+static void KERNEL(gelu)(const float *x, float *out, uint32_t n) {
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES) v_store(out + i, gelu_of(v_load(x + i)));
+    if (i < n) v_store_n(out + i, gelu_of(v_load_n(x + i, n - i, 0.0f)), n - i);
+}
+
+static void KERNEL(add_norm)(float *x, const float *r, const float *gain, const float *bias,
+                             uint32_t n) {
+    uint32_t whole = n - n % LANES, i;
+    vf sum = v_set(0.0f), squares = v_set(0.0f);
+    for (i = 0; i < whole; i += LANES) {
+        vf added = v_add(v_load(x + i), v_load(r + i));
+        v_store(x + i, added);
+        sum = v_add(sum, added);
+    }
+    float mean = v_sum(sum), variance;
+    for (; i < n; i++) mean += x[i] += r[i];
+    mean /= (float)n;
+    const vf middle = v_set(mean);
+    for (i = 0; i < whole; i += LANES) {
+        vf centred = v_sub(v_load(x + i), middle);
+        squares = v_fma(centred, centred, squares);
+    }
+    variance = v_sum(squares);
+    for (; i < n; i++) variance += (x[i] - mean) * (x[i] - mean);
+    const float factor = 1.0f / sqrtf(variance / (float)n + 1e-6f);
+    const vf scale = v_set(factor);
+    for (i = 0; i < whole; i += LANES) {
+        vf centred = v_mul(v_sub(v_load(x + i), middle), scale);
+        v_store(x + i, v_fma(centred, v_load(gain + i), v_load(bias + i)));
+    }
+    for (; i < n; i++) x[i] = (x[i] - mean) * factor * gain[i] + bias[i];
+}
+
+static void KERNEL(transpose)(const float *a, size_t lda, uint32_t rows, uint32_t cols, float scale,
+                              float *out, size_t ldo) {
+    const vf factor = v_set(scale);
+    uint32_t whole_rows = rows - rows % LANES, whole_cols = cols - cols % LANES;
+    for (uint32_t r = 0; r < whole_rows; r += LANES)
+        for (uint32_t c = 0; c < whole_cols; c += LANES) {
+            vf block[LANES];
+            UNROLL for (uint32_t i = 0; i < LANES; i++) block[i] = v_load(a + (r + i) * lda + c);
+            v_transpose(block);
+            UNROLL for (uint32_t i = 0; i < LANES; i++)
+                v_store(out + (c + i) * ldo + r, v_mul(block[i], factor));
+        }
+    for (uint32_t r = 0; r < rows; r++) /* the edges */
+        for (uint32_t c = r < whole_rows ? whole_cols : 0; c < cols; c++)
+            out[c * ldo + r] = scale * a[r * lda + c];
+}
+
+/* log(m 2^e) = log(m) + e ln2, log(m) a polynomial in m - 1. */
+INLINE vf log_of(vf x) {
+    vf e, m = v_split(v_max(x, v_set(1e-12f)), &e);
+    vf f = v_sub(m, v_set(1.0f)), square = v_mul(f, f);
+    vf p = v_fma(v_set(7.0376836292e-2f), f, v_set(-1.1514610310e-1f));
+    p = v_fma(p, f, v_set(1.1676998740e-1f));
+    p = v_fma(p, f, v_set(-1.2420140846e-1f));
+    p = v_fma(p, f, v_set(1.4249322787e-1f));
+    p = v_fma(p, f, v_set(-1.6668057665e-1f));
+    p = v_fma(p, f, v_set(2.0000714765e-1f));
+    p = v_fma(p, f, v_set(-2.4999993993e-1f));
+    p = v_fma(p, f, v_set(3.3333331174e-1f));
+    p = v_mul(v_mul(p, f), square);
+    p = v_fma(e, v_set(-2.12194440e-4f), p);
+    p = v_fma(square, v_set(-0.5f), p);
+    return v_fma(e, v_set(0.693359375f), v_add(f, p));
+}
+
+static void KERNEL(log_floor)(const float *x, float *out, uint32_t n) {
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES) v_store(out + i, log_of(v_load(x + i)));
+    if (i < n) v_store_n(out + i, log_of(v_load_n(x + i, n - i, 1.0f)), n - i);
+}
+
+#define KERNEL_TABLE(name)                                                                         \
+    {name,                                                                                         \
+     LANES,                                                                                        \
+     KERNEL(gemm),                                                                                 \
+     KERNEL(accumulate),                                                                           \
+     KERNEL(scan),                                                                                 \
+     KERNEL(hold),                                                                                 \
+     KERNEL(softmax),                                                                              \
+     KERNEL(gelu),                                                                                 \
+     KERNEL(add_norm),                                                                             \
+     KERNEL(transpose),                                                                            \
+     KERNEL(energies),                                                                             \
+     KERNEL(log_floor)}
