@@ -1,0 +1,94 @@
+"""What every figure states: model, data, thresholds, machine, command."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import deltakwt
+from deltakwt.report.run import Run
+
+
+def setting(run: Run) -> dict[str, Any]:
+    """The `setting` of the report's JSON."""
+    config, sample, chosen = run.model.config, run.sample, run.chosen
+    return {
+        "model": {
+            "name": model_name(run.model.name),
+            "dim": config.dim,
+            "heads": config.heads,
+            "mlp": config.mlp,
+            "layers": config.layers,
+        },
+        "data": {
+            "name": sample.manifest.root.resolve().name,
+            "split": sample.manifest.split,
+            "seed": sample.manifest.seed,
+            "clips": int(sample.weights("zero").sum()),
+            "words": int(sample.is_word.sum()),
+            "digital_silence": sample.zeros,
+            "noise": int(sample.is_noise.sum()),
+            "unreadable": [file for file, _ in sample.failed],
+        },
+        "thresholds": {
+            "name": chosen.name,
+            "text": threshold_text(str(chosen.thresholds)),
+            "values": chosen.thresholds.to_json(),
+            "steady": chosen.steady.to_json(),
+        },
+        "machine": machine(run.model.engine.isa),
+        "command": command(),
+        "version": deltakwt.__version__,
+    }
+
+
+def model_name(name: str) -> str:
+    """A name that means something outside of this machine: the last folder and file of a path."""
+    path = Path(name)
+    if path.suffix == ".tflite":
+        return f"{path.parent.name}/{path.name}" if path.parent.name else path.name
+    return path.name or name
+
+
+def threshold_text(thresholds: str) -> str:
+    """The paper's form; per-layer thresholds would fill a page."""
+    return thresholds if "," not in thresholds else "one threshold a layer (see the JSON)"
+
+
+def command() -> str:
+    """As it was typed, so that it can be typed again."""
+    return shlex.join(["deltakwt", *sys.argv[1:]])
+
+
+def machine(isa: str) -> dict[str, Any]:
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count() or 1,
+        "kernels": isa,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def stamp(facts: dict[str, Any], thresholds: str) -> str:
+    """One line below each figure."""
+    data, machine_ = facts["data"], facts["machine"]
+    return (
+        f"{facts['model']['name']} · {data['name']}, {data['clips']:,} {data['split']} clips ·"
+        f" thresholds: {thresholds} · {machine_['processor']}, {machine_['cores']} cores,"
+        f" {machine_['kernels']} · {facts['command']} · deltakwt {facts['version']}"
+    )

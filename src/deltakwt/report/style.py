@@ -1,0 +1,193 @@
+"""One look for all figures, light on paper and adaptable on the page.
+
+Every colour is named once. In an SVG that goes into the page each is replaced by the page's own
+CSS variable, so a figure follows the reader's light or dark theme.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from deltakwt.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure as Canvas
+
+WIDTH = 5.0  # inches: legible on a phone, two beside each other on a desk
+DPI = 160
+
+# name of the CSS variable: colour on white
+COLOURS = {
+    "ink": "#1c2128",
+    "soft": "#68727f",
+    "line": "#d8dde3",
+    "paper": "#fefefe",
+    "ours": "#0f7b8a",  # the whole model by deltas
+    "mhsa": "#d9712b",  # attention alone, as the paper has it
+    "theirs": "#7a7f87",  # the paper's own numbers
+    "profile": "#8a4fb3",
+    "good": "#2f8f5b",
+}
+INK, SOFT, LINE, PAPER = (COLOURS[name] for name in ("ink", "soft", "line", "paper"))
+OURS, MHSA, THEIRS = (COLOURS[name] for name in ("ours", "mhsa", "theirs"))
+PROFILE, GOOD = COLOURS["profile"], COLOURS["good"]
+
+PRODUCT_NAMES = {
+    "xw": "X·W",
+    "qkt": "Q·Kᵀ",
+    "sv": "softmax·V",
+    "proj": "heads·W",
+    "mlp_in": "MLP in",
+    "mlp_out": "MLP out",
+}
+SITE_NAMES = {
+    "x": "X",
+    "q": "Q",
+    "k": "K",
+    "scores": "scores",
+    "softmax": "softmax",
+    "heads": "heads",
+    "mlp_in": "MLP in",
+    "mlp_hidden": "MLP hidden",
+    "v": "V",
+}
+
+RC = {
+    "figure.dpi": DPI,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "axes.edgecolor": SOFT,
+    "axes.linewidth": 0.7,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "image.interpolation": "nearest",
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture that has not been drawn yet."""
+
+    name: str  # of its files
+    draw: Callable[[], Canvas]
+    caption: str
+    thresholds: str  # in force when its numbers were measured
+    wide: bool = False  # takes the whole width of the page
+
+
+def pyplot() -> Any:
+    """matplotlib without a screen; it comes with the extra `report`."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingExtra("drawing figures", "report") from None
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def new(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Canvas, Any]:
+    """A canvas and its axes."""
+    made: tuple[Canvas, Any] = pyplot().subplots(
+        rows, columns, figsize=(WIDTH, height), layout="constrained", **options
+    )
+    return made
+
+
+def signed() -> Colormap:
+    """Black where nothing is, blue below and orange above: for values and their differences."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    steps = ["#a8dcff", "#2f8fd8", "#123a63", "#000000", "#6b3206", "#e8812a", "#ffdca8"]
+    return LinearSegmentedColormap.from_list("signed", steps)
+
+
+def amount(low: str = "#06141a", high: str = "#dff6f2") -> Colormap:
+    """Dark where little is, bright where much is."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("amount", [low, "#0b4f5c", "#1f9aa0", "#8fd8c4", high])
+
+
+def save(figure: Figure, folder: Path, stamp: str) -> str:
+    """Write <name>.png and <name>.svg, stamped; the SVG for the page comes back unstamped."""
+    plt = pyplot()
+    with plt.rc_context(RC | {"svg.hashsalt": figure.name}):
+        canvas = figure.draw()
+        inline = _svg(canvas, "none")
+        lines = "\n".join(_wrap(stamp, 118))
+        canvas.get_layout_engine().set(rect=(0, 0.0, 1, 1))
+        canvas.text(0.0, -0.01, lines, fontsize=5, color=SOFT, va="top", ha="left")
+        canvas.savefig(
+            folder / f"{figure.name}.png", dpi=DPI, facecolor="white", bbox_inches="tight"
+        )
+        _squeeze(folder / f"{figure.name}.png")
+        text = _svg(canvas, "white")
+        (folder / f"{figure.name}.svg").write_text(text, encoding="utf-8")
+        plt.close(canvas)
+    return themed(inline, figure.name)
+
+
+def _squeeze(path: Path) -> None:
+    """Sixteen million colours are not needed: a palette makes the file a third as large."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        small = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
+
+
+def _svg(canvas: Canvas, face: str) -> str:
+    file = io.StringIO()
+    canvas.savefig(
+        file, format="svg", facecolor=face, bbox_inches="tight", metadata={"Date": None}
+    )
+    return file.getvalue()
+
+
+def themed(svg: str, name: str) -> str:
+    """An SVG for the page: no XML head, colours by CSS variable, the page's font."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', svg)
+    svg = re.sub(r"font: ([\d.]+)px[^;\"]*", r"font-size: \1px", svg)
+    svg = re.sub(r"font: (?:bold|700) ([\d.]+)px[^;\"]*", r"font-weight: bold; font-size: \1px", svg)
+    svg = re.sub(r'<!--.*?-->', "", svg, flags=re.DOTALL)
+    for variable, colour in COLOURS.items():
+        svg = svg.replace(colour, f"var(--{variable})")
+    return svg.replace('id="', f'id="{name}-').replace("url(#", f"url(#{name}-").replace(
+        'xlink:href="#', f'href="#{name}-'
+    )
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, width)
