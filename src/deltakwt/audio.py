@@ -129,8 +129,8 @@ def _check_whole_wav(name: str, file: soundfile.SoundFile) -> None:
 
 def _chopped(samples: NDArray[Any], rate: int) -> Iterator[tuple[int, NDArray[Any]]]:
     kind = samples.dtype
-    rows = samples.reshape(len(samples), -1)
-    frames = BLOCK_VALUES // rows.shape[1] if rows.size else 1
+    rows = samples if samples.ndim == 2 else samples[:, None]
+    frames = BLOCK_VALUES // rows.shape[1]
     for start in range(0, len(rows), frames):
         block = rows[start : start + frames].astype(np.float32)
         if kind.kind == "i":

@@ -17,6 +17,7 @@ from deltakwt.audio import read_clip
 from deltakwt.config import KWT1
 from deltakwt.engine import Engine, available_isas, cpu_features
 from deltakwt.registry import named_models
+from deltakwt.weights import random_tensors
 
 CLIP = Path(__file__).parent / "selftest.flac"  # a synthetic voice says "yes"
 EXTRAS = {  # extra: the modules it brings
@@ -50,7 +51,7 @@ def self_test() -> list[dict[str, Any]]:
     """The native core against the readable NumPy twins, on the built-in clip."""
     clip = read_clip(CLIP)
     features = frontend.mfcc(clip)
-    tensors = random_tensors()
+    tensors = random_tensors(KWT1)
     expected = reference.dense(KWT1, tensors, features)
 
     def front_end() -> str:
@@ -89,15 +90,4 @@ def _within(what: str, worst: float, limit: float) -> str:
 
 
 def _random_engine() -> Engine:
-    return Engine(KWT1, random_tensors())
-
-
-def random_tensors() -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
-    """A KWT-1 of random weights, the same every time: enough to compare arithmetic."""
-    dice = np.random.default_rng(0)
-    tensors = {}
-    for name, shape in KWT1.shapes().items():
-        scale = 1 / np.sqrt(shape[0]) if len(shape) == 2 else 0.1
-        mean = 1.0 if "norm" in name and name.endswith("weight") else 0.0
-        tensors[name] = dice.normal(mean, scale, shape).astype(np.float32)
-    return tensors
+    return Engine(KWT1, random_tensors(KWT1))

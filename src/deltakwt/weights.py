@@ -172,6 +172,17 @@ def _check_finite(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
             raise DeltakwtError(f"{path}: tensor {name} holds NaN or infinity")
 
 
+def random_tensors(config: Config, seed: int = 0) -> dict[str, NDArray[np.float32]]:
+    """Random weights of a plausible scale: enough to compare arithmetic, not to hear words."""
+    dice = np.random.default_rng(seed)
+    tensors = {}
+    for name, shape in config.shapes().items():
+        scale = 1 / np.sqrt(shape[0]) if len(shape) == 2 else 0.1
+        mean = 1.0 if "norm" in name and name.endswith("weight") else 0.0
+        tensors[name] = dice.normal(mean, scale, shape).astype(np.float32)
+    return tensors
+
+
 def config_document(config: Config, training: Mapping[str, Any]) -> dict[str, Any]:
     """What config.json says."""
     return {

@@ -1,0 +1,192 @@
+"""What the tests share: data and models where they are, sounds that the tests make, servers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from deltakwt.config import KEYWORDS, KWT1
+from deltakwt.dataset import split_of
+from deltakwt.registry import SHIPPED
+from deltakwt.weights import Weights, random_tensors, save_folder
+
+PROJECT = Path(__file__).parent.parent
+CLIPS = PROJECT / "examples" / "clips"
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test reads or writes the user's cache or is steered by the user's settings."""
+    monkeypatch.setenv("DELTAKWT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("DELTAKWT_MODEL", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder with public data and the authors' model, named by DELTAKWT_SHARED."""
+    folder = Path(os.environ.get("DELTAKWT_SHARED") or PROJECT.parent / "shared")
+    if not (folder / "data").is_dir():
+        pytest.skip(f"needs the public test data: DELTAKWT_SHARED ({folder}) is absent")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def arm_kwt1(shared: Path) -> Path:
+    """The KWT authors' own KWT-1."""
+    return shared / "models" / "arm-kwt1" / "non_stream.tflite"
+
+
+@pytest.fixture(scope="session")
+def trained(request: pytest.FixtureRequest) -> str:
+    """A trained model: ours, or the authors' where ours is not shipped."""
+    if (SHIPPED / "kwt-1" / "config.json").is_file():
+        return "kwt-1"
+    return str(request.getfixturevalue("arm_kwt1"))
+
+
+@pytest.fixture(scope="session")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder of random weights in the shape of KWT-1."""
+    folder = tmp_path_factory.mktemp("models") / "random"
+    save_folder(folder, Weights(KWT1, random_tensors(KWT1), {"steps": 0}), card="# random\n")
+    return folder
+
+
+def name_in(split: str, word: str, number: int) -> str:
+    """A file name whose speaker falls into `split`."""
+    for speaker in range(10_000):
+        name = f"{word}{number}{speaker:04x}_nohash_0.wav"
+        if split_of(name) == split:
+            return name
+    raise AssertionError(f"no speaker found for {split}")
+
+
+@pytest.fixture(scope="session")
+def full_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder in the layout of v0.01 / v0.02: our clips, 3 of a word in each split."""
+    root = tmp_path_factory.mktemp("full") / "speech_commands_v0.02"
+    for word in (*KEYWORDS, "marvin", "happy"):
+        (root / word).mkdir(parents=True)
+        sound, rate = soundfile.read(CLIPS / f"{word}.flac")
+        for split in ("train", "val", "test"):
+            for number in range(3):
+                soundfile.write(root / word / name_in(split, word, number), sound, rate)
+    (root / "_background_noise_").mkdir()
+    hiss = np.random.default_rng(0).normal(0, 0.01, 3 * 16_000)
+    soundfile.write(root / "_background_noise_" / "hiss.wav", hiss, 16_000)
+    (root / "README.md").write_text("not a clip")
+    return root
+
+
+@pytest.fixture(scope="session")
+def test_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder in the layout of the official test sets: our clips, 2 a class."""
+    root = tmp_path_factory.mktemp("test") / "speech_commands_test_set_v0.02"
+    hiss = np.random.default_rng(0).normal(0, 0.01, 16_000)
+    for word in KEYWORDS:
+        (root / word).mkdir(parents=True)
+        for number in range(2):
+            sound, rate = soundfile.read(CLIPS / f"{word}.flac")
+            soundfile.write(root / word / f"{number:08x}_nohash_0.wav", sound, rate)
+    for folder, sound in (("_unknown_", None), ("_silence_", hiss)):
+        (root / folder).mkdir()
+        for number, word in enumerate(("marvin", "happy")):
+            samples = soundfile.read(CLIPS / f"{word}.flac")[0] if sound is None else sound
+            # as in the official folders, the suffix is doubled
+            path = root / folder / f"{word}_{number:08x}_nohash_0.wav.wav"
+            soundfile.write(path, samples, 16_000)
+    return root
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def deltakwt() -> Run:
+    """Run the installed `deltakwt` command (or, from a source tree, the module)."""
+    script = Path(sys.executable).parent / "deltakwt"
+    command = [str(script)] if script.exists() else [sys.executable, "-m", "deltakwt"]
+
+    def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **environment},
+        )
+
+    return run
+
+
+@dataclass
+class Site:
+    """A web site on this machine: content by path, and how it misbehaves."""
+
+    url: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    cut_after: int | None = None  # bytes of a response before the line drops, once
+    ranges: bool = True
+    requests: list[tuple[str, str | None]] = field(default_factory=list)  # path, Range
+
+
+class _Handler(BaseHTTPRequestHandler):
+    site: Site
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.site.requests.append((self.path, wanted))
+        content = self.site.files.get(self.path)
+        if content is None:
+            self.send_error(404)
+            return
+        start = 0
+        found = re.fullmatch(r"bytes=(\d+)-", wanted or "")
+        if found and self.site.ranges:
+            start = int(found[1])
+            if start >= len(content):
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(content)}")
+                self.end_headers()
+                return
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        body = content[start:]
+        if self.site.cut_after is not None:
+            body, self.site.cut_after = body[: self.site.cut_after], None
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """A web server on 127.0.0.1."""
+    made = Site()
+    handler = type("Handler", (_Handler,), {"site": made})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    made.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    server.shutdown()
+    server.server_close()
+    thread.join()
