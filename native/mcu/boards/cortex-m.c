@@ -1,0 +1,43 @@
+/* Start-up of a Cortex-M with a single-precision FPU, and the timer of Arm's MPS2 boards. */
+#include "board.h"
+
+#include <string.h>
+
+#ifndef BOARD_NAME
+#define BOARD_NAME "cortex-m"
+#endif
+const char *const board_name = BOARD_NAME;
+
+extern uint32_t board_stack_top[], board_data_start[], board_data_end[], board_data_load[];
+extern uint32_t board_bss_start[], board_bss_end[];
+int main(void);
+
+/* The CMSDK timer counts down at 25 MHz. With qemu -icount shift=0 an instruction takes one
+ * nanosecond, so a tick is forty instructions. */
+#define TIMER ((volatile uint32_t *)0x40000000u)
+enum { CONTROL = 0, VALUE = 1, RELOAD = 2, INSTRUCTIONS_A_TICK = 40 };
+
+uint32_t board_instructions(void) { return (0xffffffffu - TIMER[VALUE]) * INSTRUCTIONS_A_TICK; }
+uint32_t board_resolution(void) { return INSTRUCTIONS_A_TICK; }
+
+static void reset(void) {
+    *(volatile uint32_t *)0xe000ed88u |= 0xfu << 20; /* CPACR: the FPU */
+    __asm__ volatile("dsb\nisb" ::: "memory");
+    memcpy(board_data_start, board_data_load,
+           (size_t)((char *)board_data_end - (char *)board_data_start));
+    memset(board_bss_start, 0, (size_t)((char *)board_bss_end - (char *)board_bss_start));
+    TIMER[RELOAD] = 0xffffffffu;
+    TIMER[VALUE] = 0xffffffffu;
+    TIMER[CONTROL] = 1;
+    board_exit(main());
+}
+
+static void fault(void) {
+    board_print("fault\n");
+    board_exit(3);
+}
+
+__attribute__((section(".vectors"), used)) static const void *const vectors[16] = {
+    board_stack_top,       (const void *)reset, (const void *)fault, (const void *)fault,
+    (const void *)fault,   (const void *)fault, (const void *)fault,
+};
