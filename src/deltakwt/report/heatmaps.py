@@ -13,30 +13,31 @@ from deltakwt.report.style import PAPER, SOFT, WIDTH, amount, new, signed
 
 @dataclass(frozen=True)
 class Panel:
-    """One tensor (T, width)."""
+    """One tensor (T, width), and the one whose values set the scale."""
 
     title: str
     values: NDArray[Any]
-    across: str = "feature"
+    scale: NDArray[Any]
 
 
 def stack(panels: list[Panel], height: float = 1.75) -> Any:
-    """Panels one above the other on one scale, each with its colour bar."""
+    """Panels one above the other, each with its colour bar."""
     canvas, axes = new(height * len(panels), len(panels), sharex=True, squeeze=False)
     for panel, axis in zip(panels, axes[:, 0], strict=True):
-        draw(canvas, axis, panel, signed(), symmetric(panel.values))
+        draw(canvas, axis, panel, signed(), symmetric(panel.scale))
         axis.set_ylabel("token")
-    axes[-1, 0].set_xlabel(panels[-1].across)
+    axes[-1, 0].set_xlabel("feature")
     return canvas
 
 
 @dataclass(frozen=True)
 class HeadRow:
-    """A tensor (T, heads * T), shown head by head."""
+    """A tensor (T, heads * T), shown head by head, and the one whose values set the scale."""
 
     title: str
     values: NDArray[Any]
-    is_signed: bool
+    scale: NDArray[Any]
+    is_signed: bool = True
 
 
 def heads(rows: list[HeadRow], count: int) -> Any:
@@ -44,7 +45,7 @@ def heads(rows: list[HeadRow], count: int) -> Any:
     side = WIDTH / max(count, 2)
     canvas, axes = new(len(rows) * side * 0.92 + 0.25, len(rows), count, sharex=True, squeeze=False)
     for line, row in zip(axes, rows, strict=True):
-        limits = symmetric(row.values) if row.is_signed else (0.0, top(row.values))
+        limits = symmetric(row.scale) if row.is_signed else (0.0, top(row.scale))
         colours = signed() if row.is_signed else amount("#000000")
         for head, part in enumerate(np.hsplit(row.values, count)):
             image = plain(line[head], part, colours, limits)
@@ -58,9 +59,7 @@ def heads(rows: list[HeadRow], count: int) -> Any:
     return canvas
 
 
-def draw(
-    canvas: Any, axis: Any, panel: Panel, colours: Any, limits: tuple[float, float]
-) -> None:
+def draw(canvas: Any, axis: Any, panel: Panel, colours: Any, limits: tuple[float, float]) -> None:
     image = plain(axis, panel.values, colours, limits)
     axis.set_title(panel.title)
     bar(canvas, image, axis)

@@ -18,9 +18,7 @@ Document = dict[str, Any]
 def render(document: Document, pages: dict[str, Page], pictures: dict[str, str]) -> str:
     """`pictures`: name of each figure -> its SVG."""
     facts = document["setting"]
-    sections = [
-        _section(name, page, pictures, facts) for name, page in pages.items()
-    ]
+    sections = [_section(name, page, pictures, facts) for name, page in pages.items()]
     contents = "".join(
         f'<a href="#{name}">{escape(page.title)}</a>' for name, page in pages.items()
     )
@@ -75,7 +73,8 @@ def _table(table: Table, facts: Document) -> str:
 
 
 def _stamp(facts: Document, thresholds: str) -> str:
-    return f'<details><summary>how</summary><p class="stamp">{escape(stamp(facts, thresholds))}</p></details>'
+    line = escape(stamp(facts, thresholds))
+    return f'<details><summary>how</summary><p class="stamp">{line}</p></details>'
 
 
 def _cards(document: Document) -> str:
@@ -91,7 +90,10 @@ def _cards(document: Document) -> str:
     cards = [
         (f"{own['dense']['accuracy']:.2f}%", "accuracy, dense"),
         (f"{here['accuracy']:.2f}%", f"accuracy by deltas ({name})"),
-        (f"{here['model_percent']:.1f}%", f"of all MACs ({here['mhsa_percent']:.1f}% of attention)"),
+        (
+            f"{here['model_percent']:.1f}%",
+            f"of all MACs ({here['mhsa_percent']:.1f}% of attention)",
+        ),
         (f"{words['speed_up']:.2f}×", "as fast, measured on words"),
         (f"{changed['changed']:,}", f"of {changed['clips']:,} decisions changed"),
     ]

@@ -71,9 +71,7 @@ class Run:
         right = logits.argmax(axis=1) == sample.targets
         return float(100 * (weights * right).sum() / weights.sum())
 
-    def group_accuracy(
-        self, logits: NDArray[np.float32], group: NDArray[np.bool_]
-    ) -> float | None:
+    def group_accuracy(self, logits: NDArray[np.float32], group: NDArray[np.bool_]) -> float | None:
         """Percent right within a group of clips."""
         if not group.any():
             return None
@@ -92,7 +90,9 @@ class Run:
     @property
     def word(self) -> str:
         """The word of the heat maps: the paper's, if this model and these clips have it."""
-        present = [c.label for c, word in zip(self.sample.clips, self.sample.is_word, strict=True) if word]
+        present = [
+            c.label for c, word in zip(self.sample.clips, self.sample.is_word, strict=True) if word
+        ]
         words = [label for label in present if not label.startswith("_")] or present
         return paper.WORD if paper.WORD in words else words[0]
 

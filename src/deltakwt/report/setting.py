@@ -47,10 +47,10 @@ def setting(run: Run) -> dict[str, Any]:
 
 
 def model_name(name: str) -> str:
-    """A name that means something outside of this machine: the last folder and file of a path."""
+    """A name that means something outside of this machine: of a path, its last folder."""
     path = Path(name)
-    if path.suffix == ".tflite":
-        return f"{path.parent.name}/{path.name}" if path.parent.name else path.name
+    if path.suffix == ".tflite":  # the authors' files all have the same name
+        return path.resolve().parent.name
     return path.name or name
 
 

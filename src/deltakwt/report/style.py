@@ -102,7 +102,7 @@ class Figure:
 
 
 def pyplot() -> Any:
-    """matplotlib without a screen; it comes with the extra `report`."""
+    """Drawing without a screen; matplotlib comes with the extra `report`."""
     try:
         import matplotlib
     except ImportError:
@@ -143,7 +143,6 @@ def save(figure: Figure, folder: Path, stamp: str) -> str:
         canvas = figure.draw()
         inline = _svg(canvas, "none")
         lines = "\n".join(_wrap(stamp, 118))
-        canvas.get_layout_engine().set(rect=(0, 0.0, 1, 1))
         canvas.text(0.0, -0.01, lines, fontsize=5, color=SOFT, va="top", ha="left")
         canvas.savefig(
             folder / f"{figure.name}.png", dpi=DPI, facecolor="white", bbox_inches="tight"
@@ -166,9 +165,7 @@ def _squeeze(path: Path) -> None:
 
 def _svg(canvas: Canvas, face: str) -> str:
     file = io.StringIO()
-    canvas.savefig(
-        file, format="svg", facecolor=face, bbox_inches="tight", metadata={"Date": None}
-    )
+    canvas.savefig(file, format="svg", facecolor=face, bbox_inches="tight", metadata={"Date": None})
     return file.getvalue()
 
 
@@ -178,12 +175,16 @@ def themed(svg: str, name: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<svg[^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', svg)
     svg = re.sub(r"font: ([\d.]+)px[^;\"]*", r"font-size: \1px", svg)
-    svg = re.sub(r"font: (?:bold|700) ([\d.]+)px[^;\"]*", r"font-weight: bold; font-size: \1px", svg)
-    svg = re.sub(r'<!--.*?-->', "", svg, flags=re.DOTALL)
+    svg = re.sub(
+        r"font: (?:bold|700) ([\d.]+)px[^;\"]*", r"font-weight: bold; font-size: \1px", svg
+    )
+    svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
     for variable, colour in COLOURS.items():
         svg = svg.replace(colour, f"var(--{variable})")
-    return svg.replace('id="', f'id="{name}-').replace("url(#", f"url(#{name}-").replace(
-        'xlink:href="#', f'href="#{name}-'
+    return (
+        svg.replace('id="', f'id="{name}-')
+        .replace("url(#", f"url(#{name}-")
+        .replace('xlink:href="#', f'href="#{name}-')
     )
 
 

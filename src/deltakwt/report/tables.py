@@ -89,4 +89,5 @@ def _cell(value: Any, column: Column) -> str:
         return '<td class="number" data-sort="">–</td>' if column.form else "<td></td>"
     if column.form and not isinstance(value, str):
         return f'<td class="number" data-sort="{value}">{format(value, column.form)}</td>'
-    return f"<td>{escape(str(value))}</td>"
+    text = str(value)
+    return f'<td class="long">{escape(text)}</td>' if len(text) > 24 else f"<td>{escape(text)}</td>"

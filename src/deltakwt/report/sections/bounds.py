@@ -18,7 +18,6 @@ def collect(run: Run) -> Numbers:
 
 def show(document: Numbers) -> Page:
     own, kwt3, theirs = document["bounds"]["model"], document["bounds"]["kwt-3"], document["paper"]
-    name = document["setting"]["model"]["name"]
     text = (
         f"<p>Nothing here is measured: it follows from the shapes. A clip costs"
         f" {own['million_macs']:.1f} million MACs, {own['mhsa_share_percent']:.1f}% of them in"
@@ -37,7 +36,7 @@ def show(document: Numbers) -> Page:
     columns += [
         Column(who, ".2f", f"{kind}, %")
         for kind in kinds
-        for who in (name, "KWT-3", "paper")
+        for who in ("this model", "KWT-3", "paper")
     ]
     rows: list[list[Cell]] = []
     for product, title in PRODUCT_NAMES.items():

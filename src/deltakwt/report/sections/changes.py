@@ -91,9 +91,7 @@ def show(document: Numbers) -> Page:
     table = Table(
         "changes", caption, columns, rows, document["setting"]["thresholds"]["text"], players
     )
-    return Page(
-        "What changed", document["paper"]["counterparts"]["changes"], text, tables=[table]
-    )
+    return Page("What changed", document["paper"]["counterparts"]["changes"], text, tables=[table])
 
 
 SECTION = Section("changes", collect, show)

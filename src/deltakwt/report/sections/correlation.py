@@ -23,6 +23,7 @@ def collect(run: Run) -> Numbers:
     fraction = paper.SMALL_PERCENT / 100
     word = run.example(run.word)
     silence = engine.features(np.zeros(CLIP_SAMPLES, np.float32))
+    exact = engine.trace(features[word], traces.EXACT)
     shown = {"word": features[word], "silence": silence}
     maps: dict[str, Any] = {}
     for name, clip in shown.items():
@@ -45,6 +46,7 @@ def collect(run: Run) -> Numbers:
         "file": run.sample.clips[word].path,
         "layer": run.layer + 1,
         "maps": maps,
+        "range_percent": _range_percent(exact["x"][run.layer, 1:]),
         "clips": len(picks),
         "matrix": [_named(row) for row in mean],
         "layer_x": {
@@ -55,10 +57,14 @@ def collect(run: Run) -> Numbers:
     }
 
 
+def _range_percent(rows: Any) -> float:
+    """How small, in percent of the range, are as many differences as the paper calls small."""
+    share = paper.SMALL_DIFFERENCES / 100
+    return float(100 * np.quantile(np.abs(np.diff(rows, axis=0)), share) / np.ptp(rows))
+
+
 def _named(row: Any) -> dict[str, float | None]:
-    return {
-        site: None if np.isnan(v) else float(v) for site, v in zip(ALL_SITES, row, strict=True)
-    }
+    return {site: None if np.isnan(v) else float(v) for site, v in zip(ALL_SITES, row, strict=True)}
 
 
 def show(document: Numbers) -> Page:
@@ -74,22 +80,23 @@ def show(document: Numbers) -> Page:
         f" (the paper, on {theirs['model']}: <b>{theirs['small_differences_percent']:.0f}%</b>)."
         f" Over {own['clips']} clips of all words it is {spread['mean']:.1f}% on average, from"
         f" {spread['least']:.1f} to {spread['most']:.1f}%; for digital silence"
-        f" {of_silence:.1f}%.</p>"
+        f" {of_silence:.1f}%. In this “{word}”, {theirs['small_differences_percent']:.0f}% of the"
+        f" differences are smaller than {own['range_percent']:.1f}% of the range.</p>"
     )
     silence = "digital silence"
     dense = "dense"
     figures = [
         Figure(
             "correlation-x-word",
-            lambda: _x_figure(own["maps"]["word"]["x"]),
+            lambda: _x_figure(own, "word"),
             f"Input X of layer {layer} for “{word}” ({own['file']}), and its difference from token"
             " to token. Tokens run from top to bottom; the first row is the class token.",
             dense,
         ),
         Figure(
             "correlation-x-silence",
-            lambda: _x_figure(own["maps"]["silence"]["x"]),
-            f"The same for {silence}: apart from the edges nothing changes.",
+            lambda: _x_figure(own, "silence"),
+            f"The same for {silence}, on the same scale.",
             dense,
         ),
         Figure(
@@ -102,7 +109,7 @@ def show(document: Numbers) -> Page:
         Figure(
             "correlation-softmax-silence",
             lambda: _softmax_figure(document, "silence"),
-            f"The same for {silence}.",
+            f"The same for {silence}, on the same scale.",
             dense,
         ),
         Figure(
@@ -122,16 +129,25 @@ def show(document: Numbers) -> Page:
     )
 
 
-def _x_figure(x: Any) -> Any:
-    values = np.array(x)
-    return stack([Panel("X", values), Panel("difference to the token before", _change(values))])
+def _x_figure(own: Numbers, clip: str) -> Any:
+    """On the word's scale, so that black means the same in silence."""
+    values, word = (np.array(own["maps"][name]["x"]) for name in (clip, "word"))
+    return stack(
+        [
+            Panel("X", values, word),
+            Panel("difference to the token before", _change(values), _change(word)),
+        ]
+    )
 
 
 def _softmax_figure(document: Numbers, clip: str) -> Any:
-    values = np.array(document["correlation"]["maps"][clip]["softmax"])
-    count = document["setting"]["model"]["heads"]
-    change = HeadRow("difference", _change(values), is_signed=True)
-    return heads([HeadRow("softmax", values, is_signed=False), change], count)
+    maps = document["correlation"]["maps"]
+    values, word = (np.array(maps[name]["softmax"]) for name in (clip, "word"))
+    rows = [
+        HeadRow("softmax", values, word, is_signed=False),
+        HeadRow("difference", _change(values), _change(word)),
+    ]
+    return heads(rows, document["setting"]["model"]["heads"])
 
 
 def _change(values: Any) -> Any:
@@ -149,7 +165,9 @@ def _matrix(matrix: list[dict[str, float | None]]) -> Any:
         if not np.isnan(value):
             colour = "#ffffff" if value < 70 else "#06141a"
             axes.text(site, layer, f"{value:.0f}", ha="center", va="center", color=colour, size=7.5)
-    axes.set_xticks(range(len(ALL_SITES)), [SITE_NAMES[s] for s in ALL_SITES], rotation=35, ha="right")
+    axes.set_xticks(
+        range(len(ALL_SITES)), [SITE_NAMES[s] for s in ALL_SITES], rotation=35, ha="right"
+    )
     axes.set_yticks(range(len(matrix)), [str(i + 1) for i in range(len(matrix))])
     axes.set_ylabel("layer")
     cells(axes, values.shape)

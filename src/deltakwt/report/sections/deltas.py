@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from deltakwt.config import CLIP_SAMPLES
+from deltakwt.reference import UNTOUCHED
 from deltakwt.report import traces
 from deltakwt.report.heatmaps import HeadRow, Panel, heads, stack
 from deltakwt.report.run import PAPER, Run
@@ -45,7 +46,7 @@ def show(document: Numbers) -> Page:
     figures = [
         Figure(
             f"deltas-{clip}",
-            lambda clip=clip: _x(own["clips"][clip]),  # type: ignore[misc]
+            lambda clip=clip: _x(own, clip),  # type: ignore[misc]
             f"Deltas of X, layer {own['layer']}, {name}. The class token and the first token are"
             " always whole.",
             own["thresholds"],
@@ -64,14 +65,23 @@ def show(document: Numbers) -> Page:
     return Page("What is left to compute", theirs["counterparts"]["deltas"], text, figures)
 
 
-def _x(clip: Numbers) -> Any:
-    return stack([Panel("ΔX", traces.deltas(np.array(clip["x"]["references"])))], height=2.1)
+def _x(own: Numbers, clip: str) -> Any:
+    return stack([Panel("ΔX", _deltas(own, clip, "x"), _moving(own, "x"))], height=2.1)
 
 
 def _softmax(document: Numbers, clip: str) -> Any:
-    values = np.array(document["deltas"]["clips"][clip]["softmax"]["references"])
-    row = HeadRow("Δ softmax", traces.deltas(values), is_signed=True)
+    own = document["deltas"]
+    row = HeadRow("Δ softmax", _deltas(own, clip, "softmax"), _moving(own, "softmax"))
     return heads([row], document["setting"]["model"]["heads"])
+
+
+def _deltas(own: Numbers, clip: str, site: str) -> Any:
+    return traces.deltas(np.array(own["clips"][clip][site]["references"]))
+
+
+def _moving(own: Numbers, site: str) -> Any:
+    """The word's deltas set the scale, without the first tokens, which are no deltas."""
+    return _deltas(own, "word", site)[UNTOUCHED:]
 
 
 SECTION = Section("deltas", collect, show)

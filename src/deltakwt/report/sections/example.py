@@ -86,7 +86,9 @@ def _grid(axis: Any, values: Any, origin: Any, shown: Any, colours: Any) -> None
         visible = shown[row, column]
         face = colours[origin[row, column]] if visible else "none"
         axis.add_patch(
-            Rectangle((column, row), 1, 1, facecolor=face, edgecolor=LINE, alpha=0.28 if visible else 1)
+            Rectangle(
+                (column, row), 1, 1, facecolor=face, edgecolor=LINE, alpha=0.28 if visible else 1
+            )
         )
         axis.add_patch(Rectangle((column, row), 1, 1, facecolor="none", edgecolor=LINE))
         if visible:

@@ -129,25 +129,29 @@ def _means(document: Numbers) -> Table:
 
 
 def _draw(document: Numbers) -> Any:
-    rows = document["keywords"]["rows"]
+    rows, theirs = document["keywords"]["rows"], document["paper"]
     canvas, axis = new(0.24 * len(rows) + 0.9)
-    for y, row in enumerate(rows):
-        mean, spread = row["mean"]["total"], row["spread"]["total"]
-        axis.plot([row["least"], row["most"]], [y, y], color=SOFT, linewidth=0.7, zorder=2)
-        axis.plot([mean - spread, mean + spread], [y, y], color=MHSA, linewidth=4, alpha=0.45,
-                  solid_capstyle="butt", zorder=3)  # fmt: skip
-        axis.plot([mean], [y], "o", color=MHSA, markersize=4.5, zorder=4,
-                  label="all clips" if not y else None)  # fmt: skip
-        printed = document["paper"]["keywords"].get(row["label"])
-        if printed:
-            axis.plot([printed["total"]], [y], "D", color=THEIRS, markersize=4.5, zorder=5,
-                      markerfacecolor="none",
-                      label=f"the paper, {document['paper']['model']}" if not y else None)  # fmt: skip
-    axis.set_yticks(range(len(rows)), [row["label"].strip("_") for row in rows])
+    places = range(len(rows))
+    means, spreads = ([row[key]["total"] for row in rows] for key in ("mean", "spread"))
+    least, most = ([row[key] for row in rows] for key in ("least", "most"))
+    axis.hlines(places, least, most, color=SOFT, linewidth=0.7)
+    low, high = np.subtract(means, spreads), np.add(means, spreads)
+    axis.hlines(places, low, high, color=MHSA, linewidth=4, alpha=0.45)
+    axis.plot(means, places, "o", color=MHSA, markersize=4.5, label="all clips")
+    printed = [
+        (theirs["keywords"][row["label"]]["total"], place)
+        for place, row in enumerate(rows)
+        if row["label"] in theirs["keywords"]
+    ]
+    if printed:
+        axis.plot(*zip(*printed, strict=True), "D", color=THEIRS, markersize=4.5,
+                  markerfacecolor="none", label=f"the paper, {theirs['model']}")  # fmt: skip
+    axis.set_yticks(places, [row["label"].strip("_") for row in rows])
     axis.invert_yaxis()
     axis.set_xlim(0)
     axis.set_xlabel("executed MACs of attention, %")
     axis.grid(True, axis="x")
+    axis.set_axisbelow(True)
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_color(LINE)
     axis.legend(loc="upper right")

@@ -52,7 +52,7 @@ def collect(run: Run) -> Numbers:
         "error_clips": len(picks),
         "macs": [{"layer": n + 1, **layer} for n, layer in enumerate(macs.layers)],
         "bytes": bytes_,
-        "layer_bytes": [_over_sites(layer) for layer in bytes_["layers"]],
+        "layer_kib": [_over_sites(layer) for layer in bytes_["layers"]],
         "bytes_percent": {form: 100 * total[form] / total["dense"] for form in storage.FORMS},
         "errors": [
             {"low": float(a), "median": float(b), "high": float(c)}
@@ -62,7 +62,7 @@ def collect(run: Run) -> Numbers:
 
 
 def _over_sites(layer: Numbers) -> Numbers:
-    return {form: sum(site[form] for site in layer.values()) for form in storage.FORMS}
+    return {form: sum(site[form] for site in layer.values()) / 1024 for form in storage.FORMS}
 
 
 def show(document: Numbers) -> Page:
@@ -73,22 +73,22 @@ def show(document: Numbers) -> Page:
         f"<p>Words at {chosen['name']}. The cheapest layer runs {cheap:.1f}% of its MACs, the"
         f" dearest {dear:.1f}%. Stored as deltas, the tensors of a clip take"
         f" <b>{percent['bitmap']:.1f}%</b> of their bytes as bitmap and values,"
-        f" {percent['index']:.1f}% as index and values. Errors do not pile up: each layer's output"
-        f" stays within {max(e['high'] for e in own['errors']):.1f}% of the dense one (90% of"
-        f" {own['error_clips']} clips), because what a delta leaves out comes back as soon as it"
-        " grows.</p>"
+        f" {percent['index']:.1f}% as index and values. A layer's output lies up to"
+        f" {max(e['median'] for e in own['errors']):.1f}% of its length away from the dense one;"
+        f" of the last layer's class token, which alone decides, it is"
+        f" {own['errors'][-1]['median']:.1f}%.</p>"
     )
     name = chosen["text"]
     figures = [
         Figure("layers-macs", lambda: _macs(own),
-               f"Executed MACs, % of the dense layer, mean over {own['clips']:,} clips of words.",
+               f"Executed MACs, percent of the dense layer, mean over {own['clips']:,} words.",
                name),
         Figure("layers-bytes", lambda: _bytes(own),
                "Bytes of each site's tensors over all layers, dense and as deltas, mean over the"
                " same clips. V only where a threshold is set for it.", name),
         Figure("layers-error", lambda: _errors(own),
                "Distance of each layer's output from the dense one, in percent of its length:"
-               f" median and the middle 80% of {own['error_clips']} clips.", name),
+               f" median and all but a tenth at either end of {own['error_clips']} clips.", name),
     ]  # fmt: skip
     return Page(
         "Layer by layer",
@@ -111,22 +111,20 @@ def _table(own: Numbers, name: str) -> Table:
     columns += [
         Column("attention", ".1f", "executed MACs, %"),
         Column("all", ".1f", "executed MACs, %"),
-        Column("dense", ",.0f", "bytes"),
-        Column("bitmap", ",.0f", "bytes"),
-        Column("index", ",.0f", "bytes"),
-        Column("error", ".2f", "%"),
+        Column("dense", ".1f", "KiB"),
+        Column("bitmap", ".1f", "KiB"),
+        Column("index", ".1f", "KiB"),
+        Column("error, %", ".2f"),
     ]
     rows: list[Any] = []
-    for layer, bytes_, error in zip(
-        own["macs"], own["layer_bytes"], own["errors"], strict=True
-    ):
+    for layer, kib, error in zip(own["macs"], own["layer_kib"], own["errors"], strict=True):
         rows.append(
             [
                 layer["layer"],
                 *(layer[p] for p in PRODUCTS),
                 layer["mhsa_percent"],
                 layer["model_percent"],
-                *(bytes_[form] for form in storage.FORMS),
+                *(kib[form] for form in storage.FORMS),
                 error["median"],
             ]
         )

@@ -16,7 +16,7 @@ from deltakwt.thresholds import SITES, Thresholds
 # Multiples of the paper's one printed setting; its other settings are only in a picture.
 MHSA_SCALES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
 WHOLE_SCALES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
-KINDS = {"mhsa": "attention only", "whole": "whole model", "profile": "profile"}
+KINDS = ("mhsa", "whole", "profile")
 
 
 def points(run: Run) -> Iterator[tuple[str, Setting]]:
@@ -67,7 +67,9 @@ def collect(run: Run) -> Numbers:
             "noise_right": run.group_accuracy(dense.logits, run.sample.is_noise),
         },
         "points": found,
-        "cheapest": {kind: _cheapest(found, kind, run.accuracy(dense.logits, "zero")) for kind in KINDS},
+        "cheapest": {
+            kind: _cheapest(found, kind, run.accuracy(dense.logits, "zero")) for kind in KINDS
+        },
     }
 
 
@@ -91,9 +93,7 @@ def show(document: Numbers) -> Page:
     clips = document["setting"]["data"]["clips"]
     text = (
         f"<p>Dense, the model gets <b>{own['dense']['accuracy']:.2f}%</b> of {clips:,} clips right."
-        + _cheapest_text(own["cheapest"]["mhsa"], "Deltas in attention alone, as in the paper,", "attention's MACs")
-        + _cheapest_text(own["cheapest"]["whole"], "Deltas before the MLP as well", "all MACs")
-        + _cheapest_text(own["cheapest"]["profile"], "The cheapest tuned profile", "all MACs")
+        + _cheapest_text(own["cheapest"])
         + f" The paper, on {theirs['model']}: no loss down to"
         f" {theirs['points'][1]['mhsa_percent']:.1f}% of attention's MACs.</p>"
         + _noise_text(own["dense"])
@@ -113,10 +113,18 @@ def show(document: Numbers) -> Page:
     )
 
 
-def _cheapest_text(point: Numbers | None, who: str, what: str) -> str:
-    if point is None:
-        return ""
-    return f" {who} keep{'s' if who.endswith('profile') else ''} {point['accuracy']:.2f}% at <b>{_executed(point):.1f}%</b> of {what}."
+def _cheapest_text(cheapest: Numbers) -> str:
+    """One sentence for each kind that has a point without loss."""
+    kinds = (
+        ("mhsa", "Deltas in attention alone, as in the paper, keep", "attention's MACs"),
+        ("whole", "Deltas before the MLP as well keep", "all MACs"),
+        ("profile", "The cheapest tuned profile keeps", "all MACs"),
+    )
+    return "".join(
+        f" {who} {point['accuracy']:.2f}% at <b>{_executed(point):.1f}%</b> of {what}."
+        for kind, who, what in kinds
+        if (point := cheapest[kind]) is not None
+    )
 
 
 def _noise_text(dense: Numbers) -> str:
@@ -133,7 +141,7 @@ def _noise_text(dense: Numbers) -> str:
 def _table(own: Numbers) -> Table:
     columns = [
         Column("setting"),
-        Column("deltas in"),
+        Column("thresholds"),
         Column("accuracy", ".2f", "%"),
         Column("MHSA MACs", ".1f", "%"),
         Column("all MACs", ".1f", "%"),
@@ -141,12 +149,11 @@ def _table(own: Numbers) -> Table:
         Column("accuracy", ".2f", "noise as silence, %"),
         Column("noise right", ".1f", "noise as silence, %"),
         Column("MACs of noise", ".1f", "noise as silence, %"),
-        Column("thresholds"),
     ]
     rows = [
         [
             p["name"],
-            KINDS[p["kind"]],
+            _short(p["thresholds"]) + (" steady" if p["steady"] else ""),
             p["accuracy"],
             p["mhsa_percent"],
             p["model_percent"],
@@ -154,7 +161,6 @@ def _table(own: Numbers) -> Table:
             p["accuracy_noise"],
             p["noise_right"],
             p["noise_model_percent"],
-            _short(p["thresholds"]) + (" steady" if p["steady"] else ""),
         ]
         for p in own["points"]
     ]
