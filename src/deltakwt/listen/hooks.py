@@ -1,0 +1,117 @@
+"""`--on WORD=COMMAND`: programs that run when a word is heard.
+
+No shell sees the command. Each word runs one at a time: a word heard again while its program still
+runs is counted, not queued. A program that outlives its time limit is killed with all it started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from deltakwt.errors import DeltakwtError
+from deltakwt.listen.spotter import Detection
+
+
+def parse_hooks(texts: Iterable[str], labels: Sequence[str]) -> dict[str, list[str]]:
+    """From "yes=notify-send heard" to {"yes": ["notify-send", "heard"]}."""
+    hooks: dict[str, list[str]] = {}
+    for text in texts:
+        word, _, command = text.partition("=")
+        if word not in labels or word.startswith("_"):
+            words = ", ".join(label for label in labels if not label.startswith("_"))
+            raise DeltakwtError(f"--on {text}: the model does not know {word!r}; it knows {words}")
+        try:
+            arguments = shlex.split(command)
+        except ValueError as error:
+            raise DeltakwtError(f"--on {text}: {error}".lower()) from None
+        if not arguments:
+            raise DeltakwtError(f"--on {text}: write WORD=COMMAND, as in --on yes='say hello'")
+        if word in hooks:
+            raise DeltakwtError(f"--on {text}: {word!r} has a command already")
+        hooks[word] = arguments
+    return hooks
+
+
+class Hooks:
+    """Starts the programs and keeps count of how they end."""
+
+    def __init__(
+        self, commands: Mapping[str, list[str]], limit: float, tell: Callable[[str], None]
+    ) -> None:
+        self._commands, self._limit, self._tell = dict(commands), limit, tell
+        self._lock = threading.Lock()
+        self._running: dict[str, tuple[threading.Thread, subprocess.Popen[bytes]]] = {}
+        self.counts: Counter[str] = Counter()  # "done", "failed", "killed", "skipped"
+
+    def fire(self, event: Detection) -> None:
+        """Run the word's command, unless it is still running. Returns at once."""
+        arguments = self._commands.get(event.label)
+        if arguments is None:
+            return
+        with self._lock:
+            if event.label in self._running:
+                self.counts["skipped"] += 1
+                return
+            try:
+                program = subprocess.Popen(
+                    arguments,
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # our own output may be JSON that a pipe reads
+                    env=os.environ | _described(event),
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                self.counts["failed"] += 1
+                self._tell(f"--on {event.label}: {arguments[0]}: {error}")
+                return
+            waiter = threading.Thread(target=self._wait, args=(event.label, program), daemon=True)
+            self._running[event.label] = waiter, program
+            waiter.start()
+
+    def close(self, kill: bool) -> None:
+        """Wait for what still runs, which its time limit bounds, or kill it."""
+        with self._lock:
+            running = list(self._running.values())
+        for waiter, program in running:
+            if kill:
+                _kill(program)
+            waiter.join()
+
+    def _wait(self, word: str, program: subprocess.Popen[bytes]) -> None:
+        try:
+            code = program.wait(self._limit)
+            ending = "failed" if code else "done"
+        except subprocess.TimeoutExpired:
+            _kill(program)
+            program.wait()
+            code, ending = 0, "killed"
+        if code:
+            self._tell(f"--on {word}: the command ended with status {code}")
+        elif ending == "killed":
+            self._tell(f"--on {word}: the command was killed after {self._limit:g} s")
+        with self._lock:
+            self.counts[ending] += 1
+            del self._running[word]
+
+
+def _kill(program: subprocess.Popen[bytes]) -> None:
+    """The program and everything it started, which is in its session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(program.pid, signal.SIGKILL)
+
+
+def _described(event: Detection) -> dict[str, str]:
+    """What the program can know of the event."""
+    return {
+        "DELTAKWT_WORD": event.label,
+        "DELTAKWT_SCORE": f"{event.score:.4f}",
+        "DELTAKWT_START": f"{event.start:.3f}",
+        "DELTAKWT_END": f"{event.end:.3f}",
+    }

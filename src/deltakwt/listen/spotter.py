@@ -1,0 +1,201 @@
+"""`Spotter`: push sound as it comes, get the words that were said."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
+from deltakwt.errors import DeltakwtError
+from deltakwt.events import Event
+from deltakwt.frontend import PLAIN
+from deltakwt.listen.decision import Decided, Decider, Decision
+from deltakwt.listen.hearing import LONGEST, Hearing
+from deltakwt.listen.intake import Intake
+from deltakwt.listen.meter import Meter
+from deltakwt.model import Model
+from deltakwt.registry import resolve
+from deltakwt.thresholds import Thresholds
+from deltakwt.weights import read_json
+
+KEPT = 6 * SAMPLE_RATE  # samples that stay readable behind the newest block
+ENDING = SAMPLE_RATE  # zeros that flush() adds, so that a word at the very end is heard
+WORD = SAMPLE_RATE // 2  # an event is at least as long as a word
+
+
+@dataclass(frozen=True)
+class Detection(Event):
+    """A word in a stream. Times are seconds since the first sample."""
+
+    time: float  # of sound that had to be heard before it was decided
+    window: float  # start of the second in which the word was heard best
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+Verify = Callable[[Detection, NDArray[np.float32]], bool]  # event, its (16000,) window
+
+
+def confirm_with(model: Model, profile: str | None = None, score: float = 0.5) -> Verify:
+    """A second stage: `model` must name the same word in the same window, at least this surely."""
+
+    def confirm(event: Detection, window: NDArray[np.float32]) -> bool:
+        result = model(window, profile=profile)
+        return result.label == event.label and result.score >= score
+
+    return confirm
+
+
+def decision_of(model: Model) -> Decision:
+    """The decision settings in the model's config.json ("decision"), or the defaults."""
+    try:
+        folder = resolve(model.name)
+    except DeltakwtError:  # made in memory
+        return Decision()
+    if not folder.is_dir():
+        return Decision()
+    path = folder / "config.json"
+    return Decision.from_json(read_json(path).get("decision", {}), f"{path}: decision")
+
+
+class Spotter:
+    """Listens to one stream without end.
+
+    `thresholds` or `profile` say how the model runs (otherwise as the model itself is set);
+    `decision` replaces the model's own decision settings; `verify` is a second stage that is
+    called with each event and the second of sound it was heard in, and says if it is true.
+    One thread pushes; `stop` may be called from any other.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        profile: str | None = None,
+        thresholds: Thresholds | None = None,
+        decision: Decision | None = None,
+        verify: Verify | None = None,
+    ) -> None:
+        if thresholds is not None and profile is not None:
+            raise DeltakwtError("give thresholds or a profile, not both")
+        steady = model.steady
+        if profile is not None:
+            thresholds, steady = model.profiles[profile].thresholds, model.profiles[profile].steady
+        elif thresholds is not None:
+            steady = PLAIN
+        else:
+            thresholds = model.thresholds
+        self.model = model
+        self.decision = decision or decision_of(model)
+        self.verify = verify
+        self.verified = self.refused = 0  # events that the second stage let through, or not
+        self._hearing = Hearing(model, thresholds, steady, self.decision)
+        self._decider = Decider(self.decision, model.labels)
+        self._intake = Intake()
+        self._sound = np.zeros(0, np.float32)  # the newest samples
+        self._samples = 0  # since the start
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    @property
+    def meter(self) -> Meter:
+        """MACs and processor time."""
+        return self._hearing.meter
+
+    @property
+    def seconds(self) -> float:
+        """Sound heard so far."""
+        return self._samples / SAMPLE_RATE
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def stop(self) -> None:
+        """End `listen` after the block it is at; later blocks are not heard."""
+        self._stopped.set()
+
+    def push(self, block: ArrayLike, sample_rate: int = SAMPLE_RATE) -> list[Detection]:
+        """The next block, of any length -> the words it completes.
+
+        A block with NaN or infinity raises `DeltakwtError` and is left out; push the next one.
+        """
+        with self._lock:
+            if self.stopped:
+                return []
+            return self._hear(self._intake.push(block, sample_rate))
+
+    def flush(self) -> list[Detection]:
+        """The stream has ended: the words of its last second. Nothing can be pushed after it."""
+        with self._lock:
+            rest = self._intake.flush()
+            events = self._hear(np.concatenate([rest, np.zeros(ENDING, np.float32)]))
+            self.stop()
+            return events
+
+    def listen(self, blocks: Iterable[tuple[ArrayLike, int]]) -> Iterator[Detection]:
+        """Words of a source of (block, sample rate), until it ends or `stop` is called."""
+        for block, rate in blocks:
+            yield from self.push(block, rate)
+            if self.stopped:
+                return
+        yield from self.flush()
+
+    def sound(self, start: int, end: int) -> NDArray[np.float32]:
+        """Samples `start` to `end` since the start, if they are still held (several seconds are);
+        zeros stand for what lies before the stream.
+        """
+        oldest = self._samples - len(self._sound)
+        if end > self._samples or max(start, 0) < oldest:
+            raise DeltakwtError(
+                f"samples {start} to {end} are not held; {oldest} to {self._samples} are"
+            )
+        known = self._sound[max(start, 0) - oldest : end - oldest]
+        return np.concatenate([np.zeros(max(0, -start), np.float32), known])
+
+    def _hear(self, samples: NDArray[np.float32]) -> list[Detection]:
+        events: list[Detection] = []
+        for start in range(0, len(samples), LONGEST):
+            part = samples[start : start + LONGEST]
+            self._sound = np.concatenate([self._sound[-KEPT:], part])
+            self._samples += len(part)
+            decided = self._decider.push(self._hearing.push(part))
+            events += [event for found in decided if (event := self._event(found))]
+        return events
+
+    def _event(self, found: Decided) -> Detection | None:
+        detection = self._detection(found)
+        if self.verify is None:
+            return detection
+        start = self._hearing.window_start(found.peak)
+        true = bool(self.verify(detection, self.sound(start, start + CLIP_SAMPLES)))
+        self.verified += true
+        self.refused += not true
+        return detection if true else None
+
+    def _detection(self, found: Decided) -> Detection:
+        """Where the word lies: in what the windows share that heard it.
+
+        Smoothing makes both the first and the best window late, by half of its span.
+        """
+        hearing = self._hearing
+        hop = hearing.window_start(1)
+        late = (self.decision.smooth - 1) * hop // 2
+        best = max(0, hearing.window_start(found.peak) - late)
+        first = max(0, hearing.window_start(found.first) - late)
+        middle = (best + first + CLIP_SAMPLES) // 2
+        half = max(first + CLIP_SAMPLES - best, WORD) // 2
+        return Detection(
+            self.model.labels[found.label],
+            round(float(found.score), 6),
+            max(0, middle - half) / SAMPLE_RATE,
+            (middle + half) / SAMPLE_RATE,
+            hearing.window_done(found.window) / SAMPLE_RATE,
+            hearing.window_start(found.peak) / SAMPLE_RATE,
+        )

@@ -1,0 +1,217 @@
+"""Long streams with known words in them: keywords and other speech on a bed of background noise.
+
+A stream is planned from a seed, then rendered block by block, so hours need no memory. The noise
+changes every 20 to 60 s (a recording, a place in it, a loudness); words keep their distance.
+A word's loudness is set by the signal-to-noise ratio: root mean square of the clip where somebody
+speaks, over that of the noise around it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltakwt.audio import read_clip
+from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
+from deltakwt.dataset import NOISE_FOLDER, is_test_set, split_of, word_clips
+from deltakwt.errors import DeltakwtError
+
+Sound = NDArray[np.float32]
+BLOCK = 10 * SAMPLE_RATE  # samples rendered at once
+SEGMENT = (20.0, 60.0)  # seconds of one noise
+FADE = SAMPLE_RATE // 10  # noises fade into each other
+EDGE = SAMPLE_RATE // 50  # clips fade in and out, so that their own noise does not click
+FRAME = SAMPLE_RATE // 100
+ACTIVE = 0.05  # of the loudest frame's power: somebody speaks
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What a stream is like."""
+
+    hours: float = 1.0
+    seed: int = 1
+    snr: float = 10.0  # dB
+    gap: tuple[float, float] = (5.0, 15.0)  # seconds from one word to the next
+    others: float = 0.2  # share of words that are not keywords
+    noise: tuple[float, float] = (-40.0, -30.0)  # dB of full scale, drawn for each segment
+
+    def __post_init__(self) -> None:
+        if not 0 < self.hours <= 1000:
+            raise DeltakwtError(f"--hours {self.hours}: must lie above 0 and at most at 1000")
+        if not 1.0 <= self.gap[0] <= self.gap[1]:
+            raise DeltakwtError(f"--gap {self.gap}: must be at least 1 s, the shorter first")
+        if not 0 <= self.others <= 1:
+            raise DeltakwtError(f"--others {self.others}: must lie between 0 and 1")
+
+    @property
+    def samples(self) -> int:
+        return round(self.hours * 3600 * SAMPLE_RATE)
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """One word of the stream."""
+
+    label: str  # "_unknown_" if it is not one of the model's words
+    path: Path
+    at: int  # sample at which the clip begins
+    gain: float
+    start: float  # seconds: where somebody speaks
+    end: float
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of one noise recording."""
+
+    at: int
+    length: int
+    noise: int
+    offset: int
+    gain: float
+    rms: float  # as it will sound
+
+
+@dataclass(frozen=True)
+class Material:
+    """Clips by label, and noises."""
+
+    clips: dict[str, list[Path]]
+    noises: list[Sound]
+
+
+def find_material(data: Path, noise: Path | None, labels: Sequence[str], split: str) -> Material:
+    """The clips of a Speech Commands folder, and its noises or those in another folder."""
+    clips: dict[str, list[Path]] = {}
+    every = is_test_set(data)
+    for word, paths in word_clips(data).items():
+        label = word if word in labels else UNKNOWN
+        if label != SILENCE:
+            chosen = [data / path for path in paths if every or split_of(path) == split]
+            clips.setdefault(label, []).extend(chosen)
+    clips = {label: paths for label, paths in clips.items() if paths}
+    if not any(not label.startswith("_") for label in clips):
+        raise DeltakwtError(f"{data}: has no {split} clip of the model's words")
+    folder = noise or data / NOISE_FOLDER
+    files = sorted(folder.glob("*.wav")) + sorted(folder.glob("*.flac"))
+    if not files:
+        raise DeltakwtError(f"{folder}: holds no noise recordings; name a folder with --noise")
+    return Material(clips, [_read_noise(file) for file in files])
+
+
+def _read_noise(path: Path) -> Sound:
+    from deltakwt.audio import read_blocks
+
+    sound = np.concatenate(list(read_blocks(path)))
+    if len(sound) < 2 * SAMPLE_RATE:
+        raise DeltakwtError(f"{path}: a noise recording must last at least 2 s")
+    return sound
+
+
+@lru_cache(maxsize=20_000)
+def activity(path: Path) -> tuple[float, int, int]:
+    """Loudness (RMS) of the speech in a clip, and the samples where it begins and ends."""
+    power = np.square(read_clip(path)).reshape(-1, FRAME).mean(axis=1)  # (100,)
+    loud = np.flatnonzero(power >= ACTIVE * power.max())
+    first, last = int(loud[0]), int(loud[-1]) + 1
+    rms = float(np.sqrt(power[loud].mean()))
+    return max(rms, 1e-5), first * FRAME, last * FRAME
+
+
+class Stream:
+    """A planned stream: `truth` says what is in it, `blocks` renders it."""
+
+    def __init__(self, material: Material, scenario: Scenario) -> None:
+        self.scenario, self._noises = scenario, material.noises
+        rng = np.random.default_rng(scenario.seed)
+        self._segments = self._plan_noise(rng)
+        self.truth = self._plan_words(material.clips, rng)
+
+    @property
+    def digest(self) -> str:
+        """Names the plan: equal for equal material, scenario and seed."""
+        plan = [(word.label, word.path.name, word.at, round(word.gain, 6)) for word in self.truth]
+        return hashlib.sha256(repr((plan, self._segments)).encode()).hexdigest()[:16]
+
+    def _plan_noise(self, rng: np.random.Generator) -> list[Segment]:
+        segments, at = [], 0
+        while at < self.scenario.samples:
+            noise = int(rng.integers(len(self._noises)))
+            wanted = round(rng.uniform(*SEGMENT) * SAMPLE_RATE)
+            length = min(wanted, len(self._noises[noise]))
+            offset = int(rng.integers(len(self._noises[noise]) - length + 1))
+            rms = 10 ** (rng.uniform(*self.scenario.noise) / 20)
+            own = np.sqrt(np.square(self._noises[noise][offset : offset + length]).mean())
+            segments.append(Segment(at, length, noise, offset, float(rms / max(own, 1e-6)), rms))
+            at += length - FADE
+        return segments
+
+    def _plan_words(self, clips: dict[str, list[Path]], rng: np.random.Generator) -> list[Spoken]:
+        """Keywords equally often, each clip as seldom as possible; others in between."""
+        words = sorted(label for label in clips if not label.startswith("_"))
+        decks: dict[str, list[Path]] = {}
+        starts = [segment.at for segment in self._segments]
+        truth: list[Spoken] = []
+        at = round(rng.uniform(*self.scenario.gap) * SAMPLE_RATE)
+        while at + 2 * CLIP_SAMPLES < self.scenario.samples:
+            other = UNKNOWN in clips and rng.random() < self.scenario.others
+            label = UNKNOWN if other else words[int(rng.integers(len(words)))]
+            if not decks.get(label):
+                decks[label] = [clips[label][i] for i in rng.permutation(len(clips[label]))]
+            path = decks[label].pop()
+            rms, begin, end = activity(path)
+            noise = self._segments[int(np.searchsorted(starts, at, side="right")) - 1].rms
+            gain = noise * 10 ** (self.scenario.snr / 20) / rms
+            span = (at + begin) / SAMPLE_RATE, (at + end) / SAMPLE_RATE
+            truth.append(Spoken(label, path, at, float(gain), *span))
+            at += round(rng.uniform(*self.scenario.gap) * SAMPLE_RATE)
+        return truth
+
+    def blocks(self) -> Iterator[Sound]:
+        """The sound, 10 s at a time."""
+        first_segment = first_word = 0
+        for start in range(0, self.scenario.samples, BLOCK):
+            block = np.zeros(min(BLOCK, self.scenario.samples - start), np.float32)
+            end = start + len(block)
+            while self._segments[first_segment].at + self._segments[first_segment].length <= start:
+                first_segment += 1
+            for segment in self._segments[first_segment:]:
+                if segment.at >= end:
+                    break
+                _add(block, start, segment.at, self._render(segment, start, end))
+            for index in range(first_word, len(self.truth)):
+                word = self.truth[index]
+                if word.at >= end:
+                    break
+                if word.at + CLIP_SAMPLES > start:
+                    _add(block, start, word.at, _faded(read_clip(word.path), EDGE) * word.gain)
+                else:
+                    first_word = index + 1
+            yield np.clip(block, -1, 1)
+
+    def _render(self, segment: Segment, start: int, end: int) -> Sound:
+        noise = self._noises[segment.noise][segment.offset : segment.offset + segment.length]
+        return _faded(noise, FADE) * np.float32(segment.gain)
+
+
+def _faded(sound: Sound, samples: int) -> Sound:
+    """A copy with linear ramps at both ends."""
+    ramp = np.linspace(0, 1, samples, dtype=np.float32)
+    faded = sound.copy()
+    faded[:samples] *= ramp
+    faded[-samples:] *= ramp[::-1]
+    return faded
+
+
+def _add(block: Sound, start: int, at: int, sound: Sound) -> None:
+    """Add a sound that begins at sample `at` to a block that begins at sample `start`."""
+    first, last = max(at, start), min(at + len(sound), start + len(block))
+    if first < last:
+        block[first - start : last - start] += sound[first - at : last - at]
