@@ -157,7 +157,7 @@ typedef enum { DK_XW = 0, DK_QKT, DK_SV, DK_PROJECT, DK_MLP1, DK_MLP2, DK_PRODUC
 enum {
     DK_STAGE_PRODUCT = 0,
     DK_STAGE_SCAN = DK_PRODUCTS,
-    DK_STAGE_SOFTMAX = DK_PRODUCTS + DK_SITES,
+    DK_STAGE_SOFTMAX = (int)DK_PRODUCTS + (int)DK_SITES,
     DK_STAGE_GELU,
     DK_STAGE_NORM,
     DK_STAGE_LAYOUT, /* transposing K, repeating unchanged rows */

@@ -75,11 +75,18 @@ extern const dk_kernels dk_avx2;
 extern const dk_kernels dk_avx512;
 #endif
 
+/* Frames that the widest kernel of this build takes at a time. */
+#ifndef DK_MOST_LANES
+#define DK_MOST_LANES 16
+#endif
+/* Rows of the DCT are padded to whole cache lines, where there is a cache. */
+enum { DK_DCT_STRIDE = DK_MOST_LANES > 1 ? 48 : DK_COEFFICIENTS };
+
 /* Tables of the front end, computed once. */
 struct dk_frontend {
     const dk_kernels *kernels;
-    dk_matrix dct;                          /* (80, 40) */
-    float dct_data[DK_BANDS * 48];          /* rows padded to whole cache lines */
+    dk_matrix dct; /* (80, 40) */
+    float dct_data[DK_BANDS * DK_DCT_STRIDE];
     float window[DK_FRAME];                 /* periodic Hann */
     float cosine[256], sine[256];           /* exp(-2 pi i k / 256) */
     float half_cosine[129], half_sine[129]; /* exp(-2 pi i k / 512) */
@@ -89,8 +96,8 @@ struct dk_frontend {
     float mel[2 * DK_BINS];                 /* their weights, band after band */
 };
 
-/* Working memory of the energies kernels: 256 complex numbers and 257 magnitudes in 16 lanes. */
-enum { DK_ENERGIES_WORK = (2 * 256 + DK_BINS) * 16 };
+/* Working memory of the energies kernels: 256 complex numbers and 257 magnitudes a lane. */
+enum { DK_ENERGIES_WORK = (2 * 256 + DK_BINS) * DK_MOST_LANES };
 
 /* Hands out aligned pieces of one block; with memory NULL it only adds up sizes. */
 typedef struct {
@@ -127,6 +134,9 @@ static inline uint32_t dk_stride(uint32_t cols) {
 
 dk_status dk_check_config(const dk_config *config);
 dk_status dk_check_steady(const dk_steady *steady);
+/* Mel energies (frames, 80) become steady log energies, in place; column: `frames` floats. */
+void dk_steady_logs(const dk_kernels *kernels, const dk_steady *steady, float *energies,
+                    uint32_t frames, float *column);
 int dk_all_within(const float *x, size_t n, float limit); /* 0 also for NaN */
 
 #endif

@@ -34,12 +34,6 @@ const char *dk_status_text(dk_status status) {
     return "unknown status";
 }
 
-int dk_all_within(const float *x, size_t n, float limit) {
-    int within = 1;
-    for (size_t i = 0; i < n; i++) within &= fabsf(x[i]) <= limit;
-    return within;
-}
-
 dk_status dk_check_config(const dk_config *c) {
     if (!c || c->dim - 1 >= MAX_DIM || c->mlp - 1 >= MAX_MLP || c->layers - 1 >= MAX_LAYERS ||
         c->labels - 1 >= MAX_LABELS || c->frames - 1 >= MAX_FRAMES ||

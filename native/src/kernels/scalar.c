@@ -90,7 +90,7 @@ static void scalar_gemm(const float *a, size_t lda, size_t rows, const dk_matrix
             uint16_t index[DK_GROUP];
             for (uint32_t i = 0; i < DK_GROUP; i++) index[i] = (uint16_t)(f + i);
             uint32_t left = w->rows - f;
-            add_rows(a + f, index, left < DK_GROUP ? left : DK_GROUP, w, out);
+            add_rows(a + f, index, left < DK_GROUP ? left : (uint32_t)DK_GROUP, w, out);
         }
     }
 }
@@ -196,8 +196,32 @@ static void scalar_transpose(const float *a, size_t lda, uint32_t rows, uint32_t
         for (uint32_t c = 0; c < cols; c++) out[c * ldo + r] = scale * a[r * lda + c];
 }
 
+/* log(m 2^e) = log(m) + e ln2, log(m) a polynomial in m - 1, m in [sqrt(1/2), sqrt(2)). Not the C
+ * library's, so that every machine computes the same bits. */
+static float logarithm(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint32_t above = bits - 0x3f3504f3u; /* sqrt(1/2) */
+    float e = (float)((int32_t)above >> 23), f;
+    bits = (above & 0x007fffffu) + 0x3f3504f3u;
+    memcpy(&f, &bits, sizeof f);
+    f -= 1.0f;
+    float p = 7.0376836292e-2f;
+    p = p * f - 1.1514610310e-1f;
+    p = p * f + 1.1676998740e-1f;
+    p = p * f - 1.2420140846e-1f;
+    p = p * f + 1.4249322787e-1f;
+    p = p * f - 1.6668057665e-1f;
+    p = p * f + 2.0000714765e-1f;
+    p = p * f - 2.4999993993e-1f;
+    p = p * f + 3.3333331174e-1f;
+    float square = f * f;
+    p = p * f * square - e * 2.12194440e-4f - 0.5f * square;
+    return e * 0.693359375f + (f + p);
+}
+
 static void scalar_log_floor(const float *x, float *out, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) out[i] = logf(x[i] > 1e-12f ? x[i] : 1e-12f);
+    for (uint32_t i = 0; i < n; i++) out[i] = logarithm(x[i] > 1e-12f ? x[i] : 1e-12f);
 }
 
 const dk_kernels dk_scalar = {"scalar",          LANES,           scalar_gemm,
