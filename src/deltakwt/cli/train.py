@@ -3,57 +3,189 @@
 from __future__ import annotations
 
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deltakwt.cli.common import JsonOption, ThreadsOption, print_json, progress
+from deltakwt.config import KEYWORDS, SILENCE, SIZES, UNKNOWN
+from deltakwt.errors import DeltakwtError
+
 if TYPE_CHECKING:
     from deltakwt.train.loop import Progress
+
+Folders = Annotated[
+    list[Path] | None,
+    typer.Option("--data", help="A folder of word folders, as Speech Commands; may be repeated."),
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder of the run and of the finished model.")]
+Size = Annotated[str, typer.Option("--size", help="kwt-1, kwt-2 or kwt-3.")]
+Words = Annotated[
+    str | None, typer.Option("--words", help="Words to spot, with commas; default: the ten.")
+]
+Synth = Annotated[bool, typer.Option("--synth", help="Let espeak-ng say the words.")]
+Start = Annotated[str | None, typer.Option("--from", help="A model to go on from (fine-tuning).")]
+Grow = Annotated[str | None, typer.Option("--grow", help="A model to widen into SIZE.")]
+Teacher = Annotated[str, typer.Option("--teacher", help="A model to learn from (distillation).")]
+Delta = Annotated[
+    str,
+    typer.Option("--delta", help="Thresholds in the loop, or the name of a profile of --from."),
+]
+Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Default 60; 10 from a model.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, max=65_536, help="Clips a step.")]
+Rate = Annotated[float | None, typer.Option("--rate", help="Highest learning rate.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=8_000_000)]
+CacheFolder = Annotated[Path | None, typer.Option("--cache", help="Where decoded audio is kept.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in OUT.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, or cuda.")]
 
 
 def register(app: typer.Typer) -> None:
     @app.command()
     def train(
-        data: Annotated[Path, typer.Option(help="A folder of word folders.")],
-        out: Annotated[Path, typer.Option(help="Folder of the run and of the finished model.")],
-        size: Annotated[str, typer.Option(help="kwt-1, kwt-2 or kwt-3.")] = "kwt-1",
-        epochs: Annotated[int, typer.Option(min=1)] = 60,
-        batch: Annotated[int, typer.Option(min=1)] = 128,
-        rate: Annotated[float, typer.Option(help="Highest learning rate.")] = 1e-3,
-        seed: int = 1,
-        teacher: Annotated[Path | None, typer.Option(help="A model to learn from.")] = None,
-        delta: Annotated[str, typer.Option(help="Thresholds in the loop at the end.")] = "",
-        cache: Annotated[Path | None, typer.Option(help="Where decoded audio is kept.")] = None,
-        resume: Annotated[
-            bool, typer.Option("--resume", help="Go on with the run in OUT.")
-        ] = False,
-        threads: Annotated[int, typer.Option(min=0, help="0: all cores.")] = 0,
+        out: Out,
+        data: Folders = None,
+        size: Size = "kwt-1",
+        words: Words = None,
+        synth: Synth = False,
+        start: Start = None,
+        grow: Grow = None,
+        teacher: Teacher = "",
+        delta: Delta = "",
+        epochs: Epochs = None,
+        batch: Batch = 128,
+        rate: Rate = None,
+        seed: Seed = 1,
+        cache: CacheFolder = None,
+        resume: Resume = False,
+        threads: ThreadsOption = 0,
+        device: Device = "cpu",
+        as_json: JsonOption = False,
     ) -> None:
-        """Train a Keyword Transformer."""
-        from deltakwt.train.plan import Plan
-        from deltakwt.train.run import Request
-        from deltakwt.train.run import train as run
+        """Train a Keyword Transformer: from nothing, from a model, or wider than a model."""
+        if find_spec("torch") is None:
+            raise DeltakwtError(
+                'training needs torch; install it with: pip install "deltakwt[train]"'
+            )
+        if start and grow:
+            raise DeltakwtError("--from and --grow exclude each other; give one of them")
+        labels = (SILENCE, UNKNOWN, *(_words(words) if words is not None else KEYWORDS))
+        folders = list(data or [])
+        if synth and not resume:
+            start = start or (None if grow else "kwt-1")
+            folders.append(_speak(labels[2:], out / "synth"))
+        if not folders and not resume:
+            raise DeltakwtError("give --data FOLDER, or --words with --synth")
+        from deltakwt.train import run
+        from deltakwt.train.plan import fine_tuning, from_nothing
 
-        plan = Plan(size=size, epochs=epochs, batch=batch, rate=rate, seed=seed, delta=delta)
-        request = Request(data, out, plan, resume, teacher, cache, threads)
-        if not run(request, Lines()):
-            typer.echo(f"stopped; go on with: deltakwt train --resume --out {out} --data {data}")
-            raise typer.Exit(130)
-
-
-class Lines:
-    """One line of progress every ten seconds."""
-
-    def __init__(self) -> None:
-        self.told = 0.0
-
-    def __call__(self, now: Progress) -> None:
-        if time.monotonic() - self.told < 10 and now.step != now.steps:
-            return
-        self.told = time.monotonic()
-        typer.echo(
-            f"epoch {now.epoch} step {now.step}/{now.steps} loss {now.loss:.4f} validation "
-            f"{100 * now.accuracy:.2f}% {now.clips_per_second:.0f} clips/s, "
-            f"{now.seconds_left / 60:.0f} min left"
+        make = fine_tuning if start or grow else from_nothing
+        plan = make(
+            size=_size(size),
+            labels=labels,
+            data=tuple(map(str, folders)),
+            teacher=teacher,
+            delta=_thresholds(delta, start),
+            epochs=epochs,
+            rate=rate,
+            batch=batch,
+            seed=seed,
+            synth=synth,
         )
+        request = run.Request(
+            out, plan, resume, start, grow, epochs if resume else None, cache, threads, device
+        )
+        with Teller(out) as teller:
+            made = run.train(request, teller.step, teller.decoded, teller.warn)
+        if made is None:
+            typer.echo(f"stopped; go on with: deltakwt train --resume --out {out}", err=True)
+            raise typer.Exit(130)
+        accuracy = made.training["validation"]
+        if as_json:
+            print_json({"model": str(out), "validation": accuracy, "training": made.training})
+        else:
+            typer.echo(f"{out}: {100 * accuracy:.2f}% of the validation clips are right")
+
+
+def _words(text: str) -> tuple[str, ...]:
+    words = tuple(" ".join(word.lower().split()) for word in text.split(","))
+    if not all(word and word.replace(" ", "").replace("'", "").isalpha() for word in words):
+        raise DeltakwtError(f"--words {text!r}: give words of letters, with commas between them")
+    if len(set(words)) != len(words):
+        raise DeltakwtError(f"--words {text!r}: a word stands there twice")
+    return words
+
+
+def _size(name: str) -> str:
+    if name not in SIZES:
+        raise DeltakwtError(f"--size {name}: there are {', '.join(SIZES)}")
+    return name
+
+
+def _thresholds(text: str, start: str | None) -> str:
+    """The thresholds themselves, or those of a profile of the model that is gone on from."""
+    from deltakwt.registry import resolve
+    from deltakwt.thresholds import Thresholds, load_profiles
+
+    if text and start and text in (profiles := load_profiles(resolve(start))).profiles:
+        return str(profiles[text].thresholds)
+    return str(Thresholds.parse(text)) if text else ""
+
+
+def _speak(words: tuple[str, ...], folder: Path) -> Path:
+    from deltakwt.train.synth import speak
+
+    with progress("speaking") as bar:
+        speak(words, folder, bar.update)
+    return folder
+
+
+class Teller:
+    """Progress: a bar on a terminal, else a line a minute; only from the first process."""
+
+    def __init__(self, out: Path) -> None:
+        import os
+
+        self.quiet = os.environ.get("RANK", "0") != "0"
+        self.out, self.told = out, 0.0
+
+    def __enter__(self) -> Teller:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bars
+
+        console = Console(stderr=True)
+        self.lines = not console.is_terminal
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self.bars = Bars(*columns, console=console, disable=self.quiet or self.lines)
+        self.task = self.bars.add_task("reading audio", total=None)
+        self.bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bars.stop()
+
+    def decoded(self, done: int, of: int) -> None:
+        self.bars.update(self.task, completed=done, total=of)
+
+    def warn(self, line: str) -> None:
+        typer.echo(f"deltakwt: {line}", err=True)
+
+    def step(self, now: Progress) -> None:
+        heard = "" if now.accuracy != now.accuracy else f" validation {100 * now.accuracy:.2f}%"
+        line = (
+            f"epoch {now.epoch}/{now.epochs} step {now.step}/{now.steps} loss {now.loss:.4f}"
+            f"{heard} {now.clips_per_second:.0f} clips/s {_clock(now.seconds_left)} left"
+        )
+        self.bars.update(self.task, description=line, completed=now.step, total=now.steps)
+        due = time.monotonic() - self.told > 60 or now.step == now.steps
+        if self.lines and due and not self.quiet:
+            self.told = time.monotonic()
+            typer.echo(line, err=True)
+
+
+def _clock(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60}:{minutes % 60:02d} h"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
-from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
+from deltakwt.config import CLIP_SAMPLES, FEATURES, FRAMES, SAMPLE_RATE
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Recipe:
     snr_db: tuple[float, float] = (0.0, 25.0)
     gain_db: tuple[float, float] = (-10.0, 5.0)
     gain_chance: float = 0.5
+    room_chance: float = 0.0  # echoes of a synthetic room, for speech recorded (or made) in none
     time_masks: int = 2  # SpecAugment
     time_mask: int = 25  # frames at most
     feature_masks: int = 2
@@ -47,8 +49,27 @@ def move_and_stretch(clips: Tensor, recipe: Recipe, rng: Generator) -> Tensor:
     return torch.lerp(left, right, fraction)
 
 
-def noise_segments(noises: list[Tensor], count: int, rng: Generator) -> Tensor:
-    """(count, 16000) of the recorded noises, each file as likely as any other."""
+def rooms(clips: Tensor, recipe: Recipe, rng: Generator) -> Tensor:
+    """(B, 16000): some clips with echoes that fade by 60 dB within 0.1 to 0.6 s."""
+    count, samples = clips.shape
+    if not recipe.room_chance:
+        return clips
+    seconds = 0.1 + 0.5 * torch.rand(count, 1, generator=rng)
+    time = torch.arange(samples) / SAMPLE_RATE
+    echo = torch.randn(count, samples, generator=rng) * 10 ** (-3 * time / seconds)
+    loudness = 0.5 * torch.rand(count, 1, generator=rng)  # of the echoes beside the direct sound
+    echo *= loudness / echo.square().sum(1, keepdim=True).sqrt()
+    echo[:, 0] = 1.0
+    length = 2 * samples
+    spectrum = torch.fft.rfft(clips, length) * torch.fft.rfft(echo, length)
+    heard = torch.fft.irfft(spectrum, length)[:, :samples]
+    return torch.where(_chance(count, recipe.room_chance, rng)[:, None], heard, clips)
+
+
+def noise_segments(noises: Sequence[Tensor], count: int, rng: Generator) -> Tensor:
+    """(count, 16000) of the recorded noises, each as likely as any other; synthetic if none."""
+    if not noises:
+        return 0.3 * coloured_noise(count, rng)
     which = torch.randint(len(noises), (count,), generator=rng).tolist()
     start = torch.rand(count, generator=rng).tolist()
     out = torch.empty(count, CLIP_SAMPLES)
@@ -64,30 +85,30 @@ def coloured_noise(count: int, rng: Generator) -> Tensor:
     white = torch.fft.rfft(torch.randn(count, CLIP_SAMPLES, generator=rng))
     slope = 2 * torch.rand(count, 1, generator=rng)
     frequency = torch.arange(1, white.shape[1] + 1)
-    noise = torch.fft.irfft(white * frequency ** (-slope / 2), n=CLIP_SAMPLES)
+    noise: Tensor = torch.fft.irfft(white * frequency ** (-slope / 2), n=CLIP_SAMPLES)
     return noise / noise.square().mean(1, keepdim=True).sqrt()
 
 
-def silence(noises: list[Tensor], count: int, rng: Generator) -> Tensor:
+def silence(noises: Sequence[Tensor], count: int, rng: Generator) -> Tensor:
     """(count, 16000): recorded noise (60%), synthetic noise (30%), digital zero (10%).
 
     Volumes are even in decibels from nothing to be heard (-100 dB) to full scale: a quiet room
     is silence, and so is a running tap.
     """
     kind = torch.rand(count, 1, generator=rng)
-    recorded = noise_segments(noises, count, rng) if noises else coloured_noise(count, rng)
+    recorded = noise_segments(noises, count, rng)
     volume = 10 ** (-5 * torch.rand(count, 1, generator=rng))
     clips = torch.where(kind < 0.6, recorded, 0.3 * coloured_noise(count, rng)) * volume
     return torch.where(kind < 0.9, clips, 0.0).clamp(-1, 1)
 
 
-def add_noise(clips: Tensor, noises: list[Tensor], recipe: Recipe, rng: Generator) -> Tensor:
+def add_noise(clips: Tensor, noises: Sequence[Tensor], recipe: Recipe, rng: Generator) -> Tensor:
     """Loudness changed, and background noise under most clips."""
     count = len(clips)
     low, high = recipe.gain_db
     gain = 10 ** ((low + (high - low) * torch.rand(count, 1, generator=rng)) / 20)
     clips = torch.where(_chance(count, recipe.gain_chance, rng)[:, None], clips * gain, clips)
-    noise = noise_segments(noises, count, rng) if noises else 0.3 * coloured_noise(count, rng)
+    noise = noise_segments(noises, count, rng)
     volume = recipe.noise_volume * torch.rand(count, 1, generator=rng)
     low, high = recipe.snr_db
     snr = low + (high - low) * torch.rand(count, 1, generator=rng)
@@ -98,15 +119,14 @@ def add_noise(clips: Tensor, noises: list[Tensor], recipe: Recipe, rng: Generato
     return (clips + volume * noise).clamp(-1, 1)
 
 
-def spec_augment(features: Tensor, recipe: Recipe, strength: float, rng: Generator) -> Tensor:
-    """(B, frames, coefficients) with stretches of frames and of coefficients set to zero."""
-    count, frames, width = features.shape
-    hidden = torch.zeros(count, frames, width, dtype=torch.bool)
+def masks(count: int, recipe: Recipe, strength: float, rng: Generator) -> Tensor:
+    """SpecAugment: (count, frames, coefficients) bool, true where runs of either are hidden."""
+    hidden = torch.zeros(count, FRAMES, FEATURES, dtype=torch.bool)
     for _ in range(recipe.time_masks):
-        hidden |= _span(count, frames, recipe.time_mask * strength, rng)[:, :, None]
+        hidden |= _span(count, FRAMES, recipe.time_mask * strength, rng)[:, :, None]
     for _ in range(recipe.feature_masks):
-        hidden |= _span(count, width, recipe.feature_mask * strength, rng)[:, None, :]
-    return features.masked_fill(hidden, 0.0)
+        hidden |= _span(count, FEATURES, recipe.feature_mask * strength, rng)[:, None, :]
+    return hidden
 
 
 def front_end_settings(count: int, rng: Generator) -> tuple[Tensor, Tensor]:

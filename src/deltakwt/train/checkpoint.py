@@ -46,7 +46,13 @@ class State:
 
         return cls(copy(), copy(), zero(), zero(), copy())
 
+    def to(self, device: torch.device) -> None:
+        for group in GROUPS:
+            moved = {name: tensor.to(device) for name, tensor in getattr(self, group).items()}
+            setattr(self, group, moved)
 
+
+FACTS = ("step", "best_accuracy", "seconds", "history")
 GROUPS = ("weights", "average", "first", "second", "best")
 
 
@@ -59,10 +65,7 @@ def save(folder: Path, plan: Plan, state: State) -> None:
     }
     facts = {
         "plan": plan.to_json(),
-        "step": state.step,
-        "best_accuracy": state.best_accuracy,
-        "seconds": state.seconds,
-        "history": state.history,
+        **{name: getattr(state, name) for name in FACTS},
     }
     part = folder / (NAME + ".part")
     try:
@@ -90,5 +93,8 @@ def load(folder: Path) -> tuple[Plan, State]:
                 groups[group][name] = file.get_tensor(key)
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise DeltakwtError(f"{path}: damaged checkpoint: {error}") from error
-    plan = Plan.from_json(facts.pop("plan"))
-    return plan, State(**groups, **facts)
+    plan = Plan.from_json(facts["plan"])
+    state = State(*(groups[group] for group in GROUPS))
+    for name in FACTS:
+        setattr(state, name, facts[name])
+    return plan, state

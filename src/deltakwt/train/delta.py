@@ -6,32 +6,43 @@ sent, so the model learns to live with what the thresholds drop.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from deltakwt import _native
+from deltakwt.thresholds import DENSE, SITES, Thresholds
 from deltakwt.train.net import Rewrite
 
-SITES = ("x", "q", "k", "scores", "softmax", "heads", "mlp_in", "mlp_hidden")
 
-
-def reconstruct(rows: Tensor, theta: float) -> Tensor:
-    """(..., T, w) rows -> their references: rows 0 and 1 exact, then kept where |delta| > theta."""
-    with torch.no_grad():
-        turned = rows.detach().movedim(-2, 0).contiguous()  # (T, ..., w)
-        out = turned.clone()
-        for t in range(2, len(turned)):
-            held = (turned[t] - out[t - 1]).abs() <= theta
-            torch.where(held, out[t - 1], turned[t], out=out[t])
-        return out.movedim(0, -2)
-
-
-def thresholds_in_the_loop(theta: Tensor, scale: float) -> Rewrite:
-    """A rewrite of every site by `theta` (layers, sites) times `scale`; below zero is dense."""
+def thresholds_in_the_loop(thresholds: Thresholds, layers: int, scale: float = 1.0) -> Rewrite:
+    """A rewrite of every site's rows by their references, all thresholds times `scale`."""
+    theta: NDArray[np.float32] = thresholds.array(layers)
 
     def rewrite(site: str, layer: int, rows: Tensor) -> Tensor:
         value = float(theta[layer, SITES.index(site)])
-        if value < 0 or rows.shape[-2] < 3:
+        if value == DENSE:
             return rows
-        return rows + (reconstruct(rows, value * scale) - rows).detach()
+        return rows + (reconstruct(rows.detach(), scale * value) - rows).detach()
 
     return rewrite
+
+
+def reconstruct(rows: Tensor, theta: float) -> Tensor:
+    """(..., T, w) -> references: rows 0 and 1 exact, then changed only where |delta| > theta."""
+    if rows.device.type != "cpu":
+        return _reconstruct_anywhere(rows, theta)
+    flat = rows.contiguous().view(-1, *rows.shape[-2:])
+    out = torch.empty_like(flat)
+    _native.reconstruct(flat.numpy(), out.numpy(), theta)
+    return out.view(rows.shape)
+
+
+def _reconstruct_anywhere(rows: Tensor, theta: float) -> Tensor:
+    """In torch: 97 short steps, where the native scan cannot reach."""
+    out = [rows[..., t, :] for t in range(min(2, rows.shape[-2]))]
+    for t in range(2, rows.shape[-2]):
+        now, before = rows[..., t, :], out[-1]
+        out.append(torch.where((now - before).abs() > theta, now, before))
+    return torch.stack(out, dim=-2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -74,7 +75,7 @@ class Kwt(nn.Module):
         attended, x = self._attention(x, layer, w, rewrite, last)
         x = _norm(x + attended, w["norm1.weight"], w["norm1.bias"])
         hidden = F.linear(rewrite("mlp_in", layer, x), w["mlp_in.weight"].T, w["mlp_in.bias"])
-        hidden = rewrite("mlp_hidden", layer, F.gelu(hidden, approximate="tanh"))
+        hidden = rewrite("mlp_hidden", layer, gelu(hidden))
         x = x + F.linear(hidden, w["mlp_out.weight"].T, w["mlp_out.bias"])
         return _norm(x, w["norm2.weight"], w["norm2.bias"])
 
@@ -105,6 +106,32 @@ BLOCK = (
     *("norm1.bias", "mlp_in.weight", "mlp_in.bias", "mlp_out.weight", "mlp_out.bias"),
     *("norm2.weight", "norm2.bias"),
 )
+
+
+class _Gelu(torch.autograd.Function):
+    """GELU, tanh form, as x sigmoid(2u): the sigmoid is kept for the way back, which halves it."""
+
+    TWO_ROOT = 2 * math.sqrt(2 / math.pi)
+    CUBE = 0.044715
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        u = (x * x).mul_(_Gelu.CUBE * _Gelu.TWO_ROOT).add_(_Gelu.TWO_ROOT).mul_(x)
+        gate = u.sigmoid_()
+        ctx.save_for_backward(x, gate)
+        return x * gate
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        x, gate = ctx.saved_tensors
+        slope = (x * x).mul_(3 * _Gelu.CUBE * _Gelu.TWO_ROOT).add_(_Gelu.TWO_ROOT).mul_(x)
+        slope.mul_(torch.addcmul(gate, gate, gate, value=-1))  # x u' gate (1 - gate)
+        slope.add_(gate).mul_(gradients[0])
+        return cast(Tensor, slope)
+
+
+def gelu(x: Tensor) -> Tensor:
+    return cast(Tensor, _Gelu.apply(x))  # type: ignore[no-untyped-call]
 
 
 def _norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

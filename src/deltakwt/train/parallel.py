@@ -35,6 +35,11 @@ class World:
         if self.size > 1:
             dist.barrier()
 
+    def close(self) -> None:
+        if self.size > 1:
+            dist.barrier()
+            dist.destroy_process_group()
+
     def sum_gradients(
         self, net: Kwt, extra: Sequence[float]
     ) -> tuple[dict[str, Tensor], list[float]]:
@@ -43,9 +48,10 @@ class World:
             (torch.zeros_like(p) if p.grad is None else p.grad).flatten()
             for p in net.tensors.values()
         ]
-        flat = self.sum(torch.cat([*parts, torch.tensor(extra)]))
+        flat = torch.cat([*parts, torch.tensor(extra, device=parts[0].device)])
+        flat = self.sum(flat.cpu()).to(flat.device) if self.size > 1 else flat
         sizes = [p.numel() for p in net.tensors.values()]
-        *split, numbers = flat.split([*sizes, len(extra)])
+        *split, numbers = torch.split(flat, [*sizes, len(extra)])
         for parameter in net.tensors.values():
             parameter.grad = None
         named = zip(net.tensors.items(), split, strict=True)

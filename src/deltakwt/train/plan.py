@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from deltakwt.config import LABELS, SIZES, Config
+from deltakwt.thresholds import Thresholds
+from deltakwt.train.augment import Recipe
 
 
 @dataclass(frozen=True)
 class Plan:
     """The KWT authors' recipe where nothing better was found; kept in every checkpoint."""
 
+    data: tuple[str, ...] = ()  # folders of word folders
+    teacher: str = ""  # a model to learn from
     size: str = "kwt-1"
     labels: tuple[str, ...] = LABELS
     epochs: int = 60
@@ -29,15 +33,22 @@ class Plan:
     seed: int = 1
     teacher_share: float = 0.7  # of the loss, where there is a teacher
     # Fewer tokens at first: (until this part of the run, one frame of so many), then all frames.
-    token_groups: tuple[tuple[float, int], ...] = ((0.50, 3), (0.85, 2))
+    token_groups: tuple[tuple[float, int], ...] = ((0.75, 3), (0.88, 2))
+    masking: float = 0.6  # of the authors' SpecAugment, which is made for 140 epochs
     ease_from: float = 0.80  # SpecAugment fades from here to the end
     delta: str = ""  # thresholds in the loop, in the form of `Thresholds.parse`
-    delta_from: float = 0.93  # of the run
+    delta_from: float = 0.94  # of the run
     delta_scale: tuple[float, float] = (0.3, 1.3)  # the thresholds vary by this factor
+
+    recipe: Recipe = field(default_factory=Recipe)
 
     def config(self) -> Config:
         shape = SIZES[self.size]
         return Config(shape.dim, shape.heads, shape.mlp, shape.layers, self.labels)
+
+    def thresholds(self) -> Thresholds:
+        """Of the loop; all dense without `delta`."""
+        return Thresholds.parse(self.delta) if self.delta else Thresholds()
 
     def learning_rate(self, part: float) -> float:
         """At `part` (0 to 1) of the run: a warm-up, then a cosine to zero."""
@@ -49,16 +60,49 @@ class Plan:
         return next((group for until, group in self.token_groups if part < until), 1)
 
     def mask_strength(self, part: float) -> float:
-        return min(1.0, (1 - part) / (1 - self.ease_from))
+        return self.masking * min(1.0, (1 - part) / (1 - self.ease_from))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Plan:
+        """A plan kept by any version: what is not known any more is left out."""
         known = {field.name for field in fields(cls)}
-        return cls(**{name: _tuple(value) for name, value in data.items() if name in known})
+        values = {name: _tuple(value) for name, value in data.items() if name in known}
+        return cls(**values | {"recipe": Recipe(**values.get("recipe", {}))})
+
+
+def from_nothing(
+    *, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any
+) -> Plan:
+    """The long plan: few tokens first, all tokens and the thresholds at the end."""
+    return Plan(epochs=epochs or 60, rate=rate or 1e-3, recipe=_recipe(synth), **chosen)
+
+
+def fine_tuning(
+    *, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any
+) -> Plan:
+    """The short plan, for weights that know much already: all tokens, thresholds throughout."""
+    return Plan(
+        epochs=epochs or 10,
+        rate=rate or 3e-4,
+        ema=0.99,
+        token_groups=(),
+        ease_from=0.0,
+        delta_from=0.0,
+        recipe=_recipe(synth),
+        **chosen,
+    )
+
+
+def _recipe(synth: bool) -> Recipe:
+    """Synthetic speech knows no room, so it is given one."""
+    return Recipe(room_chance=0.5) if synth else Recipe()
 
 
 def _tuple(value: Any) -> Any:
+    """JSON has lists where a plan has tuples."""
+    if isinstance(value, dict):
+        return {name: _tuple(inner) for name, inner in value.items()}
     return tuple(map(_tuple, value)) if isinstance(value, list) else value

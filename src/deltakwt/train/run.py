@@ -2,87 +2,168 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from deltakwt.config import Config
 from deltakwt.errors import DeltakwtError
+from deltakwt.registry import cache_folder, resolve
 from deltakwt.train import checkpoint
-from deltakwt.train.cache import open_cache
+from deltakwt.train.cache import Cache, Told, open_cache
 from deltakwt.train.checkpoint import State
+from deltakwt.train.grow import grow
 from deltakwt.train.loop import Progress, Trainer
 from deltakwt.train.net import Kwt
 from deltakwt.train.parallel import World
 from deltakwt.train.plan import Plan
-from deltakwt.train.task import make_task
+from deltakwt.train.task import check, make_task
 from deltakwt.weights import Weights, load_weights, save_folder
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for."""
+    """What the user asked for; the plan says what is learned, this where."""
 
-    data: Path
     out: Path
     plan: Plan
     resume: bool = False
-    teacher: Path | None = None
+    start: str | None = None  # a model to go on from
+    grow: str | None = None  # a model to widen
+    epochs: int | None = None  # another length for a run that goes on
     cache: Path | None = None
     threads: int = 0
+    device: str = "cpu"
 
 
-def train(request: Request, report: Callable[[Progress], None]) -> bool:
-    """Train, and write the model folder when the plan is done; False when stopped before."""
+def train(
+    request: Request,
+    report: Callable[[Progress], None] = lambda progress: None,
+    decoded: Told = lambda done, of: None,
+    warn: Callable[[str], None] = lambda line: None,
+) -> Weights | None:
+    """Train, and write the model folder when the plan is done; None when stopped before."""
     torch.set_flush_denormal(True)  # tiny gradients would cost hundreds of cycles each
     if request.threads:
         torch.set_num_threads(request.threads)
     world = World()
-    plan, state = _start(request)
-    cache = open_cache(request.data, request.cache or request.out / "cache")
-    tasks = [make_task(cache, plan.labels, split) for split in ("training", "validation")]
-    teacher = _teacher(request.teacher, plan) if request.teacher else None
-    trainer = Trainer(plan, state, cache, *tasks, request.out, teacher, world, report)
+    _make_writable(request.out)
+    plan, state = _begin(request)
+    cache = _open(request, plan, world, decoded)
+    if cache.skipped and world.first:
+        file, why = next(iter(cache.skipped.items()))
+        warn(f"{len(cache.skipped)} files could not be read and are left out, as {file}: {why}")
+    training, validation = (make_task(cache, plan.labels, split) for split in ("train", "val"))
+    check(training, validation)
+    trainer = Trainer(
+        plan,
+        state,
+        cache,
+        training,
+        validation,
+        request.out,
+        teacher=_teacher(plan) if plan.teacher else None,
+        world=world,
+        device=request.device,
+        report=report,
+    )
     with _stop_politely(trainer):
         done = trainer.run()
-    if done and world.first:
-        finish(trainer)
-    world.barrier()
-    return done
+    made = finish(trainer) if done else None
+    world.close()
+    return made
 
 
-def finish(trainer: Trainer) -> None:
-    """The model folder, from the better of the best and the last averaged weights."""
-    state = trainer.state
-    arrays = {name: tensor.numpy() for name, tensor in state.best.items()}
-    training = {"plan": trainer.plan.to_json(), "validation": state.best_accuracy}
-    save_folder(trainer.folder, Weights(trainer.plan.config(), arrays, training))
+def finish(trainer: Trainer) -> Weights:
+    """The model folder: of the best averaged weights and the last, what validates better."""
+    state, plan = trainer.state, trainer.plan
+    accuracy, chosen = trainer.accuracy(state.best), state.best
+    last = trainer.accuracy(state.average)
+    if last >= accuracy:
+        accuracy, chosen = last, state.average
+    training = {"plan": plan.to_json(), "validation": accuracy, "seconds": round(state.seconds)}
+    arrays = {name: tensor.cpu().numpy() for name, tensor in chosen.items()}
+    weights = Weights(plan.config(), arrays, training)
+    if trainer.world.first:
+        save_folder(trainer.folder, weights)
+    return weights
 
 
-def _start(request: Request) -> tuple[Plan, State]:
+def _make_writable(out: Path) -> None:
+    """Found out now, not after the first epoch."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        probe = out / f".probe-{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise DeltakwtError(f"{out}: cannot be written: {error.strerror}") from error
+
+
+def _begin(request: Request) -> tuple[Plan, State]:
+    """A run that goes on, or a new one from random weights or from those of a model."""
+    plan = request.plan
     if request.resume:
-        plan, state = checkpoint.load(request.out)
-        return plan, state
+        kept, state = checkpoint.load(request.out)
+        # Where things lie may change between two sittings, and so may the length of the run.
+        kept = replace(
+            kept,
+            data=plan.data or kept.data,
+            teacher=plan.teacher or kept.teacher,
+            epochs=request.epochs or kept.epochs,
+        )
+        return kept, state
     if (request.out / checkpoint.NAME).exists():
         raise DeltakwtError(f"{request.out}: holds a run already; go on with --resume or move it")
-    try:
-        request.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DeltakwtError(f"{request.out}: cannot be written: {error.strerror}") from error
-    net = Kwt(request.plan.config(), request.plan.seed)
-    return request.plan, State.fresh(net.state())
+    weights = Kwt(plan.config(), plan.seed).state()
+    if request.grow:
+        source = load_weights(resolve(request.grow))
+        weights |= _as_tensors(grow(source.config, source.tensors, plan.config(), plan.seed))
+    elif request.start:
+        source = load_weights(resolve(request.start))
+        _check_same_body(request.start, source.config, plan.config())
+        same_head = source.config.labels == plan.labels
+        weights |= {
+            name: tensor
+            for name, tensor in _as_tensors(source.tensors).items()
+            if same_head or not name.startswith("head.")
+        }
+    return plan, State.fresh(weights)
 
 
-def _teacher(path: Path, plan: Plan) -> Kwt:
-    weights = load_weights(path)
+def _check_same_body(name: str, source: Config, wanted: Config) -> None:
+    if replace(source, labels=()) != replace(wanted, labels=()):
+        raise DeltakwtError(f"{name}: has another shape than the model to be trained; see --grow")
+
+
+def _as_tensors(arrays: Mapping[str, NDArray[np.float32]]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _open(request: Request, plan: Plan, world: World, decoded: Told) -> Cache:
+    """One process decodes, the others wait for it."""
+    home = request.cache or cache_folder() / "audio"
+    folders = [Path(folder) for folder in plan.data]
+    if world.first:
+        cache = open_cache(folders, home, decoded)
+    world.barrier()
+    return cache if world.first else open_cache(folders, home, build=False)
+
+
+def _teacher(plan: Plan) -> Kwt:
+    weights = load_weights(resolve(plan.teacher))
     if weights.config.labels != plan.labels:
-        raise DeltakwtError(f"{path}: the teacher knows other words than are to be learned")
+        raise DeltakwtError(f"{plan.teacher}: the teacher knows other words than are to be learned")
     net = Kwt(weights.config)
-    net.load({name: torch.from_numpy(tensor) for name, tensor in weights.tensors.items()})
-    return net
+    net.load(_as_tensors(weights.tensors))
+    return net.requires_grad_(False)
 
 
 @contextmanager

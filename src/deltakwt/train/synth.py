@@ -1,0 +1,129 @@
+"""Training speech from nothing: espeak-ng says the words in many voices, speeds and pitches."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from deltakwt.errors import DeltakwtError
+
+ACCENTS = (
+    *("en-us", "en-gb", "en-gb-x-rp", "en-gb-scotland", "en-gb-x-gbclan", "en-gb-x-gbcwmd"),
+    *("en-029", "en-us-nyc"),
+)
+SPEAKERS = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "f1", "f2", "f3", "f4", "f5", "croak")
+TAKES = 3  # of a word by a voice: other speeds, pitches and stresses
+# Said to be rejected: everyday words, short and long, that begin and end in many ways.
+OTHER_WORDS = """
+    about again all and apple are away baby back ball bed before better big bird black blue book
+    box boy bring brother but call can car cat chair change city close coffee cold come computer
+    could cut day dinner do dog door down drink drive early earth eat eight even every eye face
+    fall family far fast father feel find fire first five flower fly follow food for four friend
+    from full game garden get girl give go good great green hand happy hard have hear heart hello
+    help her here high home house how idea in is jump just keep kitchen know large last late laugh
+    learn leave left letter life like little long look love machine make many maybe me milk minute
+    money month morning mother mountain move much name never new next night nine no now number of
+    off often old on one only open orange order other out over paper people phone picture place
+    play please question quick quiet rain read ready red remember right river robin room run same
+    school sea second see seven she ship show sing sister sit six sleep slow small snow some song
+    soon speak start stop story street summer sun table take talk tell ten thank that the there
+    thing think three time today together tomorrow tree try turn two uncle under until up very
+    voice wait walk wall want warm watch water way week well what when where white who why window
+    winter with woman wonder word work world write year yellow yes yesterday you young zero
+    """.split()  # noqa: SIM905 (a list of quoted words is no pleasure to read)
+
+
+@dataclass(frozen=True)
+class Take:
+    """One saying of a word."""
+
+    text: str
+    voice: str
+    number: int  # of the takes of this voice
+
+    @property
+    def name(self) -> str:
+        """A voice is a speaker: all its takes fall into one split."""
+        return f"{self.voice.replace('+', '-')}_nohash_{self.number}.wav"
+
+    def command(self, program: str, path: Path) -> list[str]:
+        """Speed, pitch and range follow from the take's own name, so they are always the same."""
+        digest = hashlib.sha256(f"{self.text}|{self.voice}|{self.number}".encode()).digest()
+        speed, pitch, span = 120 + digest[0] * 100 // 255, digest[1] * 99 // 255, digest[2] % 80
+        options = ("-v", self.voice, "-s", f"{speed}", "-p", f"{pitch}", "-P", f"{20 + span}")
+        return [program, *options, "-w", str(path), "--", self.text]
+
+
+def speak(
+    words: Sequence[str],
+    folder: Path,
+    told: Callable[[int, int], None] = lambda done, of: None,
+    takes: int = TAKES,
+    others: int = 1000,
+) -> None:
+    """Fill `folder` with word folders: the wanted words in every voice, other words in some.
+
+    What is there already is kept, so a stopped run goes on where it was.
+    """
+    program = shutil.which("espeak-ng")
+    if program is None:
+        raise DeltakwtError("--synth needs espeak-ng; install it (apt install espeak-ng)")
+    wanted = [
+        (folder / word, Take(word, voice, number))
+        for word in words
+        for voice in voices(program)
+        for number in range(takes)
+    ]
+    jobs = wanted + list(_other_words(words, folder, voices(program), others))
+    with ThreadPoolExecutor(4) as pool:
+        for done, _ in enumerate(pool.map(lambda job: _say(program, *job), jobs), 1):
+            told(done, len(jobs))
+
+
+def voices(program: str) -> list[str]:
+    """Accents times speakers, of the accents this espeak-ng has."""
+    listed = _run([program, "--voices=en"]).split()
+    return [f"{accent}+{speaker}" for accent in ACCENTS if accent in listed for speaker in SPEAKERS]
+
+
+def _other_words(
+    words: Sequence[str], folder: Path, voices: list[str], count: int
+) -> Iterator[tuple[Path, Take]]:
+    """`count` sayings of words that share no part with the wanted ones."""
+    taken = {part.lower() for word in words for part in word.split()}
+    rng = np.random.default_rng(0)
+    allowed = [word for word in OTHER_WORDS if word not in taken]
+    parts = sorted({part for word in words if " " in word for part in word.split()})
+    for number in range(count):
+        # A part of a phrase is not the phrase: "robot" alone must not open "hey robot".
+        one_part = parts and number % 5 == 0
+        word = str(rng.choice(parts if one_part else allowed))
+        if word not in words:
+            yield folder / word, Take(word, str(rng.choice(voices)), number)
+
+
+def _say(program: str, folder: Path, take: Take) -> None:
+    path = folder / take.name
+    if path.exists():
+        return
+    part = path.with_suffix(".part")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _run(take.command(program, part))
+        part.rename(path)
+    except OSError as error:
+        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _run(command: list[str]) -> str:
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if result.returncode:
+        raise DeltakwtError(f"espeak-ng failed: {result.stderr.strip() or result.returncode}")
+    return result.stdout
