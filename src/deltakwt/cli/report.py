@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the verbs."""
     app.command("report")(report)
+    app.command("explain")(explain)
 
 
 def report(
@@ -82,3 +83,36 @@ def _print(document: Document, out: Path) -> None:
         )
     console().print(rows)
     console().print(f"{out / 'report.html'}", soft_wrap=True, highlight=False)
+
+
+def explain(
+    file: Annotated[Path, typer.Argument(help="Any sound file.")],
+    model: ModelOption = DEFAULT_MODEL,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="A .png, .svg, .html or .json; else drawn here."),
+    ] = None,
+    at: Annotated[
+        float | None, typer.Option(min=0, help="Second to start at; else where a word is surest.")
+    ] = None,
+    thresholds: ThresholdsOption = None,
+    profile: ProfileOption = None,
+    json: JsonOption = False,
+) -> None:
+    """One sound explained: the tokens that were recomputed, the MACs of each layer, the scores."""
+    from deltakwt.report import chosen
+    from deltakwt.report.explain import collect, files, terminal
+    from deltakwt.report.sounds import encoded
+
+    if out is not None:
+        files.check(out)
+    loaded = load_model(model, profile, thresholds)
+    document, sound = collect.explain(loaded, chosen(loaded), file, at)
+    if out is not None:
+        files.save(document, out, encoded(sound))
+    if json:
+        print_json(document)
+    elif out is not None:
+        console().print(f"{out}", soft_wrap=True, highlight=False)
+    else:
+        terminal.show(document, console())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure as Canvas
 
-WIDTH = 5.0  # inches: legible on a phone, two beside each other on a desk
+WIDTH = 4.4  # inches: legible on a phone, two beside each other on a desk
 DPI = 160
 
 # name of the CSS variable: colour on white
@@ -142,7 +142,7 @@ def save(figure: Figure, folder: Path, stamp: str) -> str:
     with plt.rc_context(RC | {"svg.hashsalt": figure.name}):
         canvas = figure.draw()
         inline = _svg(canvas, "none")
-        lines = "\n".join(_wrap(stamp, 118))
+        lines = "\n".join(_wrap(stamp, 112))
         canvas.text(0.0, -0.01, lines, fontsize=5, color=SOFT, va="top", ha="left")
         canvas.savefig(
             folder / f"{figure.name}.png", dpi=DPI, facecolor="white", bbox_inches="tight"

@@ -1,0 +1,1 @@
+"""One sound explained: what was heard, which tokens were recomputed, what it cost."""

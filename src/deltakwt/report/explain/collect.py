@@ -1,0 +1,131 @@
+"""The numbers of one explained sound, as one JSON document."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltakwt.audio import HOP_SAMPLES, Audio, read_blocks, windows
+from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
+from deltakwt.errors import DeltakwtError
+from deltakwt.frontend import dct_matrix
+from deltakwt.macs import Macs
+from deltakwt.model import Model
+from deltakwt.report.run import Setting
+from deltakwt.report.setting import command, machine, model_name, threshold_text
+from deltakwt.report.traces import rounded, token_macs
+
+REPEATS = 5  # timed runs; the fastest counts
+ENVELOPE = 400  # points of the drawn waveform
+
+Document = dict[str, Any]
+
+
+def explain(
+    model: Model, setting: Setting, file: Path, at: float | None = None
+) -> tuple[Document, Audio]:
+    """Explain the second of `file` that starts `at` seconds, or the one with the surest word.
+
+    The second itself comes along.
+    """
+    start, sound, length = chosen_second(model, setting, file, at)
+    engine = model.engine
+    features = engine.features(sound, setting.steady)
+    run = engine.delta(features, setting.thresholds)
+    trace = engine.trace(features, setting.thresholds)
+    tokens = token_macs(model.config, trace)  # (layers, T)
+    dense = scores(engine.dense(engine.features(sound)))
+    delta = scores(run.logits)
+    macs = Macs(model.config, run.macs)
+    document = {
+        "file": file.name,
+        "seconds": length / SAMPLE_RATE,
+        "start": start / SAMPLE_RATE,
+        "model": model_name(model.name),
+        "thresholds": {
+            "name": setting.name,
+            "text": threshold_text(str(setting.thresholds)),
+            "values": setting.thresholds.to_json(),
+            "steady": setting.steady.to_json(),
+        },
+        "label": model.labels[int(delta.argmax())],
+        "score": float(delta.max()),
+        "dense_label": model.labels[int(dense.argmax())],
+        "dense_score": float(dense.max()),
+        "scores": {
+            label: {"delta": float(delta[i]), "dense": float(dense[i])}
+            for i, label in enumerate(model.labels)
+        },
+        "macs": macs.to_json(),
+        "ms": {
+            "delta": fastest(lambda: engine.logits(features, setting.thresholds)),
+            "dense": fastest(lambda: engine.dense(features)),
+        },
+        "waveform": envelope(sound),
+        "spectrum": rounded(features @ dct_matrix().T, 3),  # (frames, 80): what the MFCC describe
+        "token_percent": rounded(tokens[:-1].mean(axis=0), 3),  # (T,) of a dense token's MACs
+        "strip": rounded(tokens, 3),  # (layers, T)
+        "machine": machine(engine.isa),
+        "command": command(),
+    }
+    return document, sound
+
+
+def chosen_second(
+    model: Model, setting: Setting, file: Path, at: float | None
+) -> tuple[int, Audio, int]:
+    """First sample, one second of sound, and the number of samples in the file."""
+    held: list[tuple[int, Audio]] = []
+    length = 0
+
+    def counted() -> Any:
+        nonlocal length
+        for block in read_blocks(file):
+            length += len(block)
+            yield block
+
+    best, wanted = -1.0, None if at is None else round(at * SAMPLE_RATE)
+    for first, clips in windows(counted()):
+        if wanted is None:
+            found = model.engine.batch(clips, setting.thresholds, setting.steady)
+            sure = scores(found.logits)
+            words = [i for i, label in enumerate(model.labels) if not label.startswith("_")]
+            ranks = sure[:, words].max(axis=1)
+            if ranks.max() > best:
+                best, which = float(ranks.max()), int(ranks.argmax())
+                held = [(first + which * HOP_SAMPLES, clips[which])]
+        else:
+            nearest = round((wanted - first) / HOP_SAMPLES)
+            if 0 <= nearest < len(clips):
+                held = [(first + nearest * HOP_SAMPLES, clips[nearest])]
+    if not held:
+        raise DeltakwtError(f"--at {at:g}: {file} has no second starting there")
+    start, sound = held[0]
+    return start, sound, length
+
+
+def scores(logits: NDArray[np.float32]) -> NDArray[Any]:
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
+
+
+def envelope(sound: Audio) -> list[list[float]]:
+    """[[least, most]] of equal stretches."""
+    parts = sound[: CLIP_SAMPLES // ENVELOPE * ENVELOPE].reshape(ENVELOPE, -1)
+    pairs: list[list[float]] = rounded(np.stack([parts.min(axis=1), parts.max(axis=1)], axis=1), 3)
+    return pairs
+
+
+def fastest(call: Callable[[], Any]) -> float:
+    """Milliseconds."""
+    best = float("inf")
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        call()
+        best = min(best, 1e3 * (time.perf_counter() - start))
+    return best
