@@ -99,6 +99,22 @@ struct dk_frontend {
 /* Working memory of the energies kernels: 256 complex numbers and 257 magnitudes a lane. */
 enum { DK_ENERGIES_WORK = (2 * 256 + DK_BINS) * DK_MOST_LANES };
 
+/* A stream between two blocks of samples. */
+struct dk_stream {
+    const dk_frontend *frontend;
+    dk_steady steady;
+    float lift;               /* log(floor) */
+    uint32_t filled;          /* samples waiting in `samples` */
+    uint32_t frames;          /* frames whose energies are known; saturates */
+    uint32_t floored;         /* frames that moved the level; saturates */
+    float samples[DK_FRAME];  /* the start of the next frame */
+    float previous[DK_BANDS]; /* energies of the last two frames, for smoothing */
+    float current[DK_BANDS];
+    float level[DK_BANDS]; /* tracked quantile of the log energies */
+    float energies[DK_BANDS + DK_PAD];
+    float work[DK_ENERGIES_WORK];
+};
+
 /* Hands out aligned pieces of one block; with memory NULL it only adds up sizes. */
 typedef struct {
     uintptr_t base;

@@ -9,21 +9,6 @@
  * to rest where a share `quantile` of the frames lies below. */
 static const float STEP_FIRST = 1.0f, STEP_LEAST = 0.05f;
 
-struct dk_stream {
-    const dk_frontend *frontend;
-    dk_steady steady;
-    float lift;               /* log(floor) */
-    uint32_t filled;          /* samples waiting in `samples` */
-    uint32_t frames;          /* frames whose energies are known; saturates */
-    uint32_t floored;         /* frames that moved the level; saturates */
-    float samples[DK_FRAME];  /* the start of the next frame */
-    float previous[DK_BANDS]; /* energies of the last two frames, for smoothing */
-    float current[DK_BANDS];
-    float level[DK_BANDS]; /* tracked quantile of the log energies */
-    float energies[DK_BANDS + DK_PAD];
-    float work[DK_ENERGIES_WORK];
-};
-
 size_t dk_stream_size(void) { return sizeof(dk_stream) + DK_ALIGN; }
 
 dk_status dk_stream_init(void *memory, size_t size, const dk_frontend *frontend,
