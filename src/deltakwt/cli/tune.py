@@ -1,0 +1,429 @@
+"""`deltakwt tune` and `deltakwt sweep`: thresholds by budget, and the paper's grid."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deltakwt.cli.common import (
+    DEFAULT_MODEL,
+    DataOption,
+    JsonOption,
+    ModelOption,
+    console,
+    fail,
+    load_model,
+    print_json,
+    progress,
+    table,
+)
+
+if TYPE_CHECKING:
+    from deltakwt.model import Model
+    from deltakwt.tune.confirm import Choice
+    from deltakwt.tune.measure import Measured
+    from deltakwt.tune.pool import Pool
+    from deltakwt.tune.run import Outcome, Plan
+
+HELD_OUT = 0.3  # of the speakers, where there is no test set
+
+TestOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--test", help="Clips for the final report; else the test split, else 30% held out."
+    ),
+]
+MixOption = Annotated[
+    str, typer.Option("--mix", help="Weights in accuracy: words, unknown, zero, noise.")
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="Of every random choice.")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Folder for the study, front.json and pictures.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(tune)
+    app.command()(sweep)
+
+
+def tune(
+    data: DataOption,
+    model: ModelOption = DEFAULT_MODEL,
+    test: TestOption = None,
+    max_loss: Annotated[
+        float | None, typer.Option("--max-loss", help="Points of accuracy it may lose.")
+    ] = None,
+    max_macs: Annotated[
+        float | None, typer.Option("--max-macs", help="Percent of the whole model's MACs.")
+    ] = None,
+    max_ms: Annotated[
+        float | None, typer.Option("--max-ms", help="Milliseconds a clip on one core.")
+    ] = None,
+    agree: Annotated[
+        float | None,
+        typer.Option("--agree", help="Percent of answers as dense: recordings without labels."),
+    ] = None,
+    mix: MixOption = "words=10,unknown=1,zero=1",
+    cost_mix: Annotated[
+        str | None, typer.Option("--cost-mix", help="Weights in cost; else as --mix.")
+    ] = None,
+    sites: Annotated[
+        str, typer.Option("--sites", help="all, paper (dense MLP), or names with commas.")
+    ] = "all",
+    steady: Annotated[
+        bool, typer.Option("--steady/--plain", help="May the front end be steadied?")
+    ] = True,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Of the search.")] = 300,
+    clips: Annotated[int, typer.Option("--clips", min=16, help="A trial sees at most.")] = 800,
+    refine: Annotated[
+        bool, typer.Option("--refine/--no-refine", help="One threshold a layer?")
+    ] = True,
+    name: Annotated[
+        str, typer.Option("--name", help="Of the profile; without goals three are made.")
+    ] = "tuned",
+    write: Annotated[
+        bool, typer.Option("--write/--no-write", help="Profiles into the model folder?")
+    ] = True,
+    storage: Annotated[
+        str | None, typer.Option("--storage", help="FILE.db, postgresql://..., journal:FILE.")
+    ] = None,
+    study: Annotated[str, typer.Option("--study", help="Its name in the storage.")] = "deltakwt",
+    join: Annotated[
+        str | None, typer.Option("--join", metavar="STUDY", help="Only help a study to search.")
+    ] = None,
+    out: OutOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Find thresholds for a budget and prove them on clips that the search never saw.
+
+    Without a goal, makes the profiles lossless, balanced (0.5 points) and fast (2 points).
+    """
+    from deltakwt.errors import DeltakwtError
+    from deltakwt.tune.goals import Goals
+    from deltakwt.tune.mix import Mix
+    from deltakwt.tune.run import Plan, look
+    from deltakwt.tune.run import tune as run_tune
+    from deltakwt.tune.space import parse_sites
+    from deltakwt.tune.storage import need_optuna
+
+    goals = Goals(max_loss, max_macs, max_ms, agree)
+    if join is not None and storage is None:
+        raise DeltakwtError("--join: give the --storage that the study is in")
+    if agree is not None:
+        mix, cost_mix = "words=1", None
+    quality = Mix.parse(mix)
+    wanted = parse_sites(sites)
+    need_optuna()
+    loaded = load_model(model, profile="dense")
+    goals.check(loaded.config)
+    folder = out or Path(f"tune-{Path(model).stem}")
+    if join is None:
+        _make(folder)
+    plan = Plan(
+        goals=goals,
+        mix=quality,
+        cost_mix=Mix.parse(cost_mix, "--cost-mix") if cost_mix else quality,
+        sites=wanted,
+        steady=steady,
+        trials=trials,
+        clips=clips,
+        refine=refine,
+        seed=seed,
+        storage=storage or str(folder / "study.db"),
+        study=join or study,
+        name=name,
+    )
+    pool, unseen = _pools(loaded, data, test, plan, agree is not None)
+    plan = _fitted(plan, pool)
+    if join is not None:
+        look(loaded, pool, plan, True, _bar)
+        return
+    assert unseen is not None
+    outcome = run_tune(loaded, pool, unseen, plan, _bar)
+    document = _document(loaded, pool, unseen, plan, outcome)
+    _keep(folder, loaded, outcome, plan, document, write)
+    if as_json:
+        print_json(document)
+    else:
+        _show(outcome, pool, unseen, plan, folder)
+    for reason in outcome.missed.values():
+        fail(reason)
+    if outcome.missed:
+        raise typer.Exit(1)
+
+
+def sweep(
+    data: DataOption,
+    model: ModelOption = DEFAULT_MODEL,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option("--grid", help="SITE=V1,V2,...; repeat for more sites. Else the paper's."),
+    ] = None,
+    split: Annotated[str, typer.Option("--split", help="train, val or test.")] = "test",
+    subset: Annotated[int, typer.Option("--subset", min=12, help="Clips of the sweep.")] = 100,
+    least: Annotated[
+        float, typer.Option("--least-accuracy", help="Percent that a Pareto point must keep.")
+    ] = 94.0,
+    mix: MixOption = "words=10,unknown=1,zero=1",
+    out: OutOption = None,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Sweep a grid on 100 clips, run its Pareto points on the full set: the paper's experiment."""
+    from deltakwt.tune.draw import draw_pool
+    from deltakwt.tune.measure import Judge
+    from deltakwt.tune.mix import Mix
+    from deltakwt.tune.pool import load_pool
+    from deltakwt.tune.sweep import PAPER_GRID, parse_grid, settings, subset_of
+    from deltakwt.tune.sweep import sweep as run_sweep
+
+    points = settings(parse_grid(grid) if grid else PAPER_GRID)
+    weights = Mix.parse(mix)
+    loaded = load_model(model, profile="dense")
+    manifest = draw_pool(data, split, loaded.labels, weights.groups, seed)
+    with progress("read") as bar:
+        pool = load_pool(manifest, loaded.labels, f"{data.name} {split}", bar.update)
+    pool = pool.stratified(seed)
+    full = Judge(loaded.config, loaded.engine, pool, weights)
+    small = Judge(loaded.config, loaded.engine, subset_of(pool, subset), weights)
+    with progress("sweep") as bar:
+        found = run_sweep(small, full, points, least, bar.update)
+    document = {
+        "model": model,
+        "data": pool.name,
+        "clips": len(pool),
+        "subset": len(small.pool),
+        "mix": str(weights),
+        "seed": seed,
+        "command": _command(),
+        "settings": [{**m.point.to_json(), **m.to_json()} for m in found.subset],
+        "pareto": [{**m.point.to_json(), **m.to_json()} for m in found.full],
+    }
+    if out is not None:
+        _make(out)
+        _write_json(out / "sweep.json", document)
+        if found.full:
+            _plot_sweep(out, found.full, f"{model}: sweep, {pool.name}")
+    if as_json:
+        print_json(document)
+    else:
+        title = f"{model}: {len(points)} settings on {len(small.pool)} clips, front on {len(pool)}"
+        _show_sweep(title, found.full)
+
+
+def _pools(
+    model: Model, data: Path, test: Path | None, plan: Plan, unlabelled: bool
+) -> tuple[Pool, Pool]:
+    """Clips to search with, and clips never searched with."""
+    from deltakwt.tune.draw import draw_pool, has_split
+    from deltakwt.tune.pool import load_pool, load_recordings
+
+    if unlabelled:
+        pool = load_recordings(data, plan.seed)
+        if test is not None:
+            pair = pool, load_recordings(test, plan.seed)
+        else:
+            pair = pool.hold_out(HELD_OUT, plan.seed)
+    else:
+        groups = tuple(dict.fromkeys((*plan.mix.groups, *plan.cost_mix.groups)))
+
+        def read(root: Path, split: str) -> Pool:
+            manifest = draw_pool(root, split, model.labels, groups, plan.seed)
+            with progress(f"read {root.name}") as bar:
+                return load_pool(manifest, model.labels, f"{root.name} {split}", bar.update)
+
+        pool = read(data, "val")
+        if test is not None:
+            pair = pool, read(test, "test")
+        elif has_split(data, "test"):
+            pair = pool, read(data, "test")
+        else:
+            pair = pool.hold_out(HELD_OUT, plan.seed)
+    for part in (pool, *pair):
+        for _, reason in part.failed:
+            fail(f"left out: {reason}")
+    return pair[0].stratified(plan.seed), pair[1]
+
+
+def _fitted(plan: Plan, pool: Pool) -> Plan:
+    """No more clips a trial than there are."""
+    from dataclasses import replace
+
+    return replace(plan, clips=min(plan.clips, len(pool)))
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[float, float], None]]:
+    with progress(what) as bar:
+        yield bar.update
+
+
+def _make(folder: Path) -> None:
+    from deltakwt.errors import DeltakwtError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DeltakwtError(f"--out {folder}: cannot be made: {error.strerror}") from None
+
+
+def _command() -> str:
+    import shlex
+
+    return shlex.join(["deltakwt", *sys.argv[1:]])
+
+
+def _document(
+    model: Model, pool: Pool, unseen: Pool, plan: Plan, outcome: Outcome
+) -> dict[str, Any]:
+    from deltakwt.tune.profiles import machine
+
+    return {
+        "model": model.name,
+        "search": {"data": pool.name, "clips": pool.counts(), "trials": outcome.trials},
+        "test": {"data": unseen.name, "clips": unseen.counts()},
+        "mix": str(plan.mix),
+        "cost_mix": str(plan.cost_mix),
+        "seed": plan.seed,
+        "machine": machine(),
+        "isa": model.engine.isa,
+        "command": _command(),
+        "profiles": {c.name: {**c.point.to_json(), **c.to_json()} for c in outcome.choices},
+        "missed": outcome.missed,
+        "front": [
+            {**c.measured.point.to_json(), **c.measured.to_json()} for c in outcome.candidates
+        ],
+    }
+
+
+def _keep(
+    folder: Path, model: Model, outcome: Outcome, plan: Plan, document: dict[str, Any], write: bool
+) -> None:
+    """front.json, pictures, and the profiles: in the model folder, or beside the study."""
+    from deltakwt.registry import resolve
+    from deltakwt.tune.profiles import profile_of, write_profiles
+
+    _write_json(folder / "front.json", document)
+    _plot(folder, model, outcome)
+    facts = {
+        "data": document["test"]["data"],
+        "searched": document["search"]["data"],
+        "mix": str(plan.mix),
+        "cost_mix": str(plan.cost_mix),
+        "seed": plan.seed,
+        "isa": model.engine.isa,
+    }
+    profiles = [profile_of(choice, facts, document["command"]) for choice in outcome.choices]
+    home = resolve(model.name)
+    write_profiles(home if write and home.is_dir() else folder, profiles)
+
+
+def _write_json(path: Path, document: dict[str, Any]) -> None:
+    from deltakwt.errors import DeltakwtError
+    from deltakwt.weights import write_atomically
+
+    try:
+        write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
+    except OSError as error:
+        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _plot(folder: Path, model: Model, outcome: Outcome) -> None:
+    from deltakwt.errors import MissingExtra
+    from deltakwt.tune.plots import plot_front, plot_parallel, plot_sensitivity
+
+    measured = [candidate.measured for candidate in outcome.candidates]
+    name = Path(model.name).name
+    try:
+        plot_front(folder / "front.png", measured, outcome.choices, f"{name}: the front")
+        plot_parallel(
+            folder / "thresholds.png", measured, model.config.layers, f"{name}: thresholds"
+        )
+        if outcome.slopes is not None:
+            plot_sensitivity(folder / "sensitivity.png", outcome.slopes, f"{name}: sensitivity")
+    except MissingExtra as error:
+        fail(str(error))
+
+
+def _plot_sweep(folder: Path, measured: list[Measured], title: str) -> None:
+    from deltakwt.errors import MissingExtra
+    from deltakwt.tune.plots import plot_front
+
+    try:
+        plot_front(folder / "sweep.png", measured, [], title)
+    except MissingExtra as error:
+        fail(str(error))
+
+
+def _show(outcome: Outcome, pool: Pool, unseen: Pool, plan: Plan, folder: Path) -> None:
+    out = console()
+    front = table(
+        f"The front on {len(pool)} clips of {pool.name} ({outcome.trials} trials)",
+        "MACs",
+        "MHSA",
+        "accuracy",
+        "loss",
+        "front end",
+    )
+    for candidate in outcome.candidates:
+        m = candidate.measured
+        front.add_row(
+            f"{m.macs:.2f}%",
+            f"{m.mhsa:.2f}%",
+            f"{m.accuracy:.2f}%",
+            f"{m.loss:+.2f} ± {1.96 * m.loss_error:.2f}",
+            str(m.point.steady),
+        )
+    out.print(front)
+    chosen = table(
+        f"Chosen, on {len(unseen)} clips of {unseen.name} that the search never saw"
+        f" (mix {plan.mix}; cost {plan.cost_mix})",
+        "profile",
+        "accuracy (95%)",
+        "loss (95%)",
+        "MACs",
+        "MHSA",
+        "ms (dense)",
+        "front end",
+    )
+    for choice in outcome.choices:
+        chosen.add_row(*_row(choice))
+    out.print(chosen)
+    out.print(f"Study, front.json and pictures: {folder}")
+
+
+def _row(choice: Choice) -> list[str]:
+    test = choice.test
+    low, high = choice.accuracy_interval
+    least, most = choice.loss_interval
+    return [
+        choice.name,
+        f"{test.accuracy:.2f}% ({low:.2f} to {high:.2f})",
+        f"{test.loss:+.2f} ({least:+.2f} to {most:+.2f})",
+        f"{test.macs:.2f}%",
+        f"{test.mhsa:.2f}%",
+        f"{choice.ms:.3f} ({choice.dense_ms:.3f})",
+        str(test.point.steady),
+    ]
+
+
+def _show_sweep(title: str, full: list[Measured]) -> None:
+    rows = table(title, "thresholds", "accuracy", "loss", "MHSA", "MACs", "MHSA speed-up")
+    for m in full:
+        rows.add_row(
+            str(m.point.thresholds),
+            f"{m.accuracy:.2f}%",
+            f"{m.loss:+.2f}",
+            f"{m.mhsa:.2f}%",
+            f"{m.macs:.2f}%",
+            f"{100 / m.mhsa:.1f}x",
+        )
+    console().print(rows)

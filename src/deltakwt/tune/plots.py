@@ -1,0 +1,114 @@
+"""Pictures of a tuning: the front, its thresholds, and what each threshold is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deltakwt.errors import MissingExtra
+from deltakwt.thresholds import SITES
+from deltakwt.tune.confirm import Choice
+from deltakwt.tune.measure import Measured
+from deltakwt.tune.refine import Slopes
+
+RED, GREEN, BLUE, GREY = "#b3242b", "#2a7f3f", "#1f5fa8", "#8a8a8a"
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingExtra("pictures", "report") from None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
+def plot_front(
+    path: Path, measured: Sequence[Measured], choices: Sequence[Choice], title: str
+) -> None:
+    """Accuracy against MACs, and the speed-up that they would be: the paper's figure."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+    dense = measured[0].dense_accuracy
+    macs = np.array([m.macs for m in measured])
+    axes.axhline(dense, color=BLUE, linewidth=0.8, linestyle="--", label=f"dense, {dense:.2f}%")
+    accuracy = [m.accuracy for m in measured]
+    axes.plot(macs, accuracy, "^", color=RED, markersize=5, label="accuracy (left)")
+    for choice in choices:
+        low, high = choice.accuracy_interval
+        mine = choice.test
+        error = [[mine.accuracy - low], [high - mine.accuracy]]
+        axes.errorbar(mine.macs, mine.accuracy, error, fmt="s", color="black", capsize=3)
+        axes.annotate(
+            f"{choice.name} on test clips",
+            (mine.macs, mine.accuracy),
+            xytext=(6, -12),
+            textcoords="offset points",
+            fontsize=8,
+        )
+    axes.set_xlabel("MACs of the whole model, % of dense")
+    axes.set_ylabel("accuracy, %", color=RED)
+    axes.set_xlim(left=0)
+    second = axes.twinx()
+    second.plot(macs, 100 / macs, "v", color=GREEN, markersize=4, alpha=0.7)
+    second.plot([], [], "v", color=GREEN, label="speed-up from MACs (right)")
+    second.set_ylabel("speed-up from MACs, x", color=GREEN)
+    second.set_ylim(bottom=0)
+    handles = [axes.get_legend_handles_labels(), second.get_legend_handles_labels()]
+    axes.legend(handles[0][0] + handles[1][0], handles[0][1] + handles[1][1], loc="center right")
+    axes.set_title(title, fontsize=10)
+    _save(plt, figure, path)
+
+
+def plot_parallel(path: Path, measured: Sequence[Measured], layers: int, title: str) -> None:
+    """One line a setting across the sites (the geometric mean over layers), coloured by loss."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
+    tables = [m.point.table(layers) for m in measured]
+    sites = [i for i in range(len(SITES)) if all((t[:, i] > 0).all() for t in tables)]
+    values = np.array([np.exp(np.log(t[:, sites]).mean(axis=0)) for t in tables])  # (n, sites)
+    low, high = values.min(axis=0), values.max(axis=0)
+    places = np.log(values / low) / np.log(np.maximum(high / low, 1 + 1e-9))
+    losses = np.array([m.loss for m in measured])
+    colours = plt.cm.viridis_r((losses - losses.min()) / max(np.ptp(losses), 1e-9))
+    for place, colour in zip(places, colours, strict=True):
+        axes.plot(range(len(sites)), place, color=colour, linewidth=1.2, alpha=0.85)
+    axes.set_xticks(
+        range(len(sites)),
+        [f"{SITES[s]}\n{lo:.3g} to {hi:.3g}" for s, lo, hi in zip(sites, low, high, strict=True)],
+        fontsize=8,
+    )
+    axes.set_yticks([0, 1], ["lowest", "highest"])
+    axes.grid(axis="x", alpha=0.4)
+    scale = plt.cm.ScalarMappable(plt.Normalize(losses.min(), losses.max()), "viridis_r")
+    figure.colorbar(scale, ax=axes, label="loss, points")
+    axes.set_title(title, fontsize=10)
+    _save(plt, figure, path)
+
+
+def plot_sensitivity(path: Path, slopes: Slopes, title: str) -> None:
+    """What raising each threshold by a quarter loses and saves, site by layer."""
+    plt = _pyplot()
+    figure, pair = plt.subplots(1, 2, figsize=(11, 5), layout="constrained", sharey=True)
+    tables = (slopes.loss, slopes.saving)
+    names = ("expected error, points", "MACs saved, % of the model")
+    for axes, table, name in zip(pair, tables, names, strict=True):
+        most = float(np.abs(table).max()) or 1.0
+        colours, least = ("RdBu_r", -most) if table is slopes.loss else ("Greens", 0.0)
+        image = axes.imshow(table, cmap=colours, vmin=least, vmax=most, aspect="auto")
+        figure.colorbar(image, ax=axes, label=name)
+        axes.set_xticks(range(len(SITES)), SITES, rotation=40, ha="right")
+        axes.set_yticks(range(len(table)), range(1, len(table) + 1))
+    pair[0].set_ylabel("layer")
+    figure.suptitle(f"{title} (noise of the left: {slopes.noise:.3f})", fontsize=10)
+    _save(plt, figure, path)
+
+
+def _save(plt: Any, figure: Any, path: Path) -> None:
+    figure.savefig(path, dpi=130)
+    plt.close(figure)

@@ -1,0 +1,41 @@
+"""Named profiles with what was measured, written where the model finds them."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+from deltakwt.thresholds import Profile, Profiles, load_profiles, save_profiles
+from deltakwt.tune.confirm import Choice
+
+DEFAULT = "lossless"
+
+
+def profile_of(choice: Choice, facts: dict[str, Any], command: str) -> Profile:
+    """`facts`: what the figures are figures of (model, data, mix, seed)."""
+    return Profile(
+        choice.name,
+        choice.point.thresholds,
+        choice.point.steady,
+        {**choice.to_json(), **facts, "machine": machine()},
+        command,
+    )
+
+
+def write_profiles(folder: Path, profiles: list[Profile]) -> Profiles:
+    """Add them to the folder's profiles; `lossless` becomes the default."""
+    known = load_profiles(folder)
+    for profile in profiles:
+        known = known.with_profile(profile, default=profile.name == DEFAULT)
+    save_profiles(folder, known)
+    return known
+
+
+def machine() -> str:
+    """The processor's own name where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,195 @@
+"""A whole tuning: search, refine, choose, prove. Each stage is kept in the study and resumes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deltakwt.model import Model
+from deltakwt.registry import resolve
+from deltakwt.tune.confirm import Choice, confirm
+from deltakwt.tune.front import pareto
+from deltakwt.tune.goals import NAMED, Candidate, Goals, Unreachable, choose, estimate
+from deltakwt.tune.measure import Judge
+from deltakwt.tune.mix import Mix
+from deltakwt.tune.pool import Pool
+from deltakwt.tune.refine import Slopes, walk
+from deltakwt.tune.search import Search, cost_of, finished, make_sampler, search, searched_front
+from deltakwt.tune.space import Point
+from deltakwt.tune.storage import guarded, open_study
+from deltakwt.weights import load_weights
+
+if TYPE_CHECKING:
+    import optuna
+
+REFINED = "refined"  # the attribute that keeps the walk
+HEADROOM = 1.5  # the walk goes on until it loses this much more than any goal allows
+
+Progress = Callable[[str], AbstractContextManager[Callable[[float, float], None]]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the user asked for."""
+
+    goals: Goals
+    mix: Mix
+    cost_mix: Mix
+    sites: tuple[str, ...]
+    steady: bool
+    trials: int
+    clips: int  # a trial and a run of the refinement
+    refine: bool
+    seed: int
+    storage: str
+    study: str
+    name: str  # of the profile, where there are goals
+
+    @property
+    def wanted(self) -> dict[str, Goals]:
+        """Profile name -> its goals."""
+        if self.goals:
+            return {self.name: self.goals}
+        return {name: Goals(max_loss=loss) for name, loss in NAMED.items()}
+
+    @property
+    def worst_loss(self) -> float:
+        """What the search need not look beyond; a cost alone sets no limit."""
+        limits = [goals.loss_limit for goals in self.wanted.values()]
+        known = [limit for limit in limits if limit is not None]
+        return 10.0 if not known else HEADROOM * max(known) + 1.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a tuning found and what it took."""
+
+    choices: list[Choice]
+    candidates: list[Candidate]  # the front, measured on all clips of the search
+    slopes: Slopes | None  # at the last step of the refinement
+    trials: int
+    missed: dict[str, str]  # profile -> why it was not found
+
+
+def facts(model: Model, pool: Pool, plan: Plan) -> dict[str, Any]:
+    """What a study is a study of: joining and resuming demand the same."""
+    return {
+        "model": fingerprint(model),
+        "clips": pool.fingerprint(),
+        "count": plan.clips,
+        "mix": f"{plan.mix} / {plan.cost_mix}",
+        "sites": ",".join(plan.sites),
+        "front end": "steady" if plan.steady else "plain",
+        "cost": plan.goals.cost,
+    }
+
+
+def fingerprint(model: Model) -> str:
+    """Of the weights, whatever the model is called and wherever it lies."""
+    weights = load_weights(resolve(model.name))
+    digest = hashlib.sha256(str(weights.config).encode())
+    for name in sorted(weights.tensors):
+        digest.update(weights.tensors[name].tobytes())
+    return digest.hexdigest()[:16]
+
+
+def open_plan(model: Model, pool: Pool, plan: Plan, join: bool) -> optuna.Study:
+    sampler = make_sampler(plan.seed)
+    return open_study(plan.storage, plan.study, facts(model, pool, plan), sampler, join=join)
+
+
+def look(model: Model, pool: Pool, plan: Plan, join: bool, progress: Progress) -> optuna.Study:
+    """Stage 1, alone or as one of many workers."""
+    study = open_plan(model, pool, plan, join)
+    judge = Judge(
+        model.config, model.engine, pool, plan.mix, plan.cost_mix, plan.goals.cost == "ms"
+    )
+    stage = Search(
+        plan.trials, plan.clips, plan.sites, plan.steady, plan.goals.cost, plan.worst_loss
+    )
+    with progress("search") as report:
+        search(study, plan.storage, judge, stage, report)
+    return study
+
+
+def tune(model: Model, pool: Pool, test: Pool, plan: Plan, progress: Progress) -> Outcome:
+    """All stages. Raises `Unreachable` if none of the goals can be met."""
+    plan.goals.check(model.config)
+    study = look(model, pool, plan, False, progress)
+    judge = Judge(
+        model.config, model.engine, pool, plan.mix, plan.cost_mix, plan.goals.cost == "ms"
+    )
+    points = searched_front(study)
+    slopes = None
+    if plan.refine:
+        refined, slopes = refine_front(study, judge, points, plan, progress)
+        points += refined
+    candidates = measure_front(judge, points, plan, progress)
+    chosen: dict[str, Candidate] = {}
+    missed: dict[str, str] = {}
+    for name, goals in plan.wanted.items():
+        try:
+            chosen[name] = choose(candidates, goals)
+        except Unreachable as error:
+            missed[name] = str(error)
+    if not chosen:
+        raise Unreachable(next(iter(missed.values())))
+    unseen = Judge(model.config, model.engine, test, plan.mix, plan.cost_mix)
+    choices = [
+        confirm(name, str(plan.wanted[name]), candidate, unseen, plan.seed)
+        for name, candidate in chosen.items()
+    ]
+    return Outcome(choices, candidates, slopes, finished(study), missed)
+
+
+def refine_front(
+    study: optuna.Study, judge: Judge, front: list[Point], plan: Plan, progress: Progress
+) -> tuple[list[Point], Slopes | None]:
+    """Walk from the front's best start; steps that the study has are not taken again."""
+    if not front:
+        return [], None
+    with guarded(plan.storage):
+        kept = study.user_attrs.get(REFINED, [])
+    path = [Point.from_json(point) for point in kept]
+    start = path[-1] if path else anchor(judge, front, plan)
+    slopes = None
+    with progress("refine") as report:
+        steps = walk(judge, start, plan.clips, len(path), report)
+        while not path or not far_enough(judge, path[-1], plan):
+            point, slopes = next(steps, (None, slopes))
+            if point is None:
+                break
+            path.append(point)
+            with guarded(plan.storage):
+                study.set_user_attr(REFINED, [point.to_json() for point in path])
+    return path, slopes
+
+
+def anchor(judge: Judge, front: list[Point], plan: Plan) -> Point:
+    """Where the walk starts: the cheapest setting of stage 1 that loses next to nothing."""
+    measured = [judge.measure(point, plan.clips) for point in front]
+    careful = [m for m in measured if m.strain <= 0.1] or [min(measured, key=lambda m: m.strain)]
+    return min(careful, key=lambda m: m.macs).point
+
+
+def far_enough(judge: Judge, point: Point, plan: Plan) -> bool:
+    """The walk has passed every goal."""
+    measured = judge.measure(point, plan.clips)
+    limit = plan.goals.max_macs
+    return measured.strain > plan.worst_loss or (limit is not None and measured.macs < 0.9 * limit)
+
+
+def measure_front(
+    judge: Judge, points: list[Point], plan: Plan, progress: Progress
+) -> list[Candidate]:
+    """Everything promising on all clips of the search; the front of that."""
+    measured = []
+    with progress("confirm") as report:
+        for number, point in enumerate(points):
+            measured.append(judge.measure(point))
+            report(number + 1, len(points))
+    front = pareto(measured, lambda m: (m.strain, cost_of(m, plan.goals.cost)))
+    return estimate(front, [cost_of(m, plan.goals.cost) for m in front])
