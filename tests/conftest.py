@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from webserver import Site, serve
 
 from deltakwt.config import KEYWORDS, KWT1
 from deltakwt.dataset import split_of
@@ -132,61 +129,8 @@ def deltakwt() -> Run:
     return run
 
 
-@dataclass
-class Site:
-    """A web site on this machine: content by path, and how it misbehaves."""
-
-    url: str = ""
-    files: dict[str, bytes] = field(default_factory=dict)
-    cut_after: int | None = None  # bytes of a response before the line drops, once
-    ranges: bool = True
-    requests: list[tuple[str, str | None]] = field(default_factory=list)  # path, Range
-
-
-class _Handler(BaseHTTPRequestHandler):
-    site: Site
-
-    def do_GET(self) -> None:
-        wanted = self.headers.get("Range")
-        self.site.requests.append((self.path, wanted))
-        content = self.site.files.get(self.path)
-        if content is None:
-            self.send_error(404)
-            return
-        start = 0
-        found = re.fullmatch(r"bytes=(\d+)-", wanted or "")
-        if found and self.site.ranges:
-            start = int(found[1])
-            if start >= len(content):
-                self.send_response(416)
-                self.send_header("Content-Range", f"bytes */{len(content)}")
-                self.end_headers()
-                return
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        else:
-            self.send_response(200)
-        self.send_header("Content-Length", str(len(content) - start))
-        self.end_headers()
-        body = content[start:]
-        if self.site.cut_after is not None:
-            body, self.site.cut_after = body[: self.site.cut_after], None
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def site() -> Iterator[Site]:
     """A web server on 127.0.0.1."""
-    made = Site()
-    handler = type("Handler", (_Handler,), {"site": made})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield made
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serve() as made:
+        yield made

@@ -8,7 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import Site
+from webserver import Site
 
 from deltakwt import download
 from deltakwt.download import DownloadFailed, fetch, git_blob_id, unpack

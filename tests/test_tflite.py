@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
 from tflite_writer import authors_names, write
 
 from deltakwt.config import KWT1, SIZES

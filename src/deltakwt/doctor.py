@@ -15,7 +15,7 @@ import deltakwt
 from deltakwt import frontend, reference
 from deltakwt.audio import read_clip
 from deltakwt.config import KWT1
-from deltakwt.engine import Engine, available_isas, cpu_features
+from deltakwt.engine import Engine, available_isas, choose_isa
 from deltakwt.registry import named_models
 from deltakwt.weights import random_tensors
 
@@ -27,23 +27,37 @@ EXTRAS = {  # extra: the modules it brings
     "train": ["torch"],
     "bench": ["ai_edge_litert", "onnx", "onnxruntime", "openvino"],
 }
+CPU_FEATURES = ("sse4", "avx", "fma", "f16c", "amx", "neon", "asimd", "sve")
 
 
 def examine() -> dict[str, Any]:
     """Everything the doctor knows, `ok` among it."""
     tests = self_test()
-    isas = available_isas()
     return {
         "version": deltakwt.__version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
-        "cpu_features": list(cpu_features()),
-        "kernels": list(isas),
-        "chosen_kernels": _random_engine().isa,
+        **_cpu(),
+        "kernels": list(available_isas()),
+        "chosen_kernels": choose_isa(),
         "extras": {name: all(map(find_spec, modules)) for name, modules in EXTRAS.items()},
         "models": list(named_models()),
         "self_test": tests,
         "ok": all(test["ok"] for test in tests),
+    }
+
+
+def _cpu() -> dict[str, Any]:
+    """The processor's name and those of its features that matter to kernels."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    facts = {key.strip(): value for key, _, value in (line.partition(":") for line in lines)}
+    flags = facts.get("flags", facts.get("Features", "")).split()
+    return {
+        "cpu": facts.get("model name", platform.processor() or "unknown").strip(),
+        "cpu_features": [flag for flag in flags if flag.startswith(CPU_FEATURES)],
     }
 
 

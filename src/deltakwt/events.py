@@ -11,9 +11,9 @@ from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
 WINDOW = CLIP_SAMPLES / SAMPLE_RATE  # seconds
 HOP = HOP_SAMPLES / SAMPLE_RATE
 WORD = 0.5  # seconds: about as long as a word is
-MIN_SCORE = 0.5  # a window below it names no word
-MIN_PEAK = 0.75  # the best window of an event
-MIN_HITS = 3  # a word is heard by several windows; its halves by fewer
+# Chosen on recordings put together from Speech Commands clips.
+MIN_SCORE = 0.7  # a window below it names no word
+MIN_HITS = 4  # a word is heard by several windows; its halves by fewer
 MAX_GAP = 2  # windows in a row that may miss the word inside one event
 
 
@@ -43,7 +43,7 @@ def find_events(hits: Sequence[Hit]) -> list[Event]:
         for label in sorted({hit.label for hit in hits})
         for run in _runs([hit for hit in hits if hit.label == label])
         for part in _words(run)
-        if len(part) >= MIN_HITS and max(hit.score for hit in part) >= MIN_PEAK
+        if len(part) >= MIN_HITS
     ]
     # Where two words claim the same sound (one is often a part of the other), the one heard
     # longer and more surely stays.

@@ -53,7 +53,8 @@ def info(
     if json:
         print_json(document)
         return
-    rows = table(f"{folder}: {document['layout']}, {document['clips']:,} clips", "word", "clips")
+    print(f"{folder}: {document['layout']}, {document['clips']:,} clips")
+    rows = table("", "word", "clips")
     for word, clips in document["words"].items():
         rows.add_row(word, f"{clips:,}")
     rows.add_section()

@@ -21,7 +21,8 @@ def doctor(json: JsonOption = False) -> None:
         print_json(found)
     else:
         rows = table("", "deltakwt", found["version"])
-        for key in ("python", "machine", "cpu_features", "kernels", "chosen_kernels", "models"):
+        keys = ("python", "machine", "cpu", "cpu_features", "kernels", "chosen_kernels", "models")
+        for key in keys:
             value = found[key]
             text = value if isinstance(value, str) else " ".join(value) or "none"
             rows.add_row(key.replace("_", " "), text)

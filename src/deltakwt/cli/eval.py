@@ -96,11 +96,11 @@ def evaluate(
 
 def _print(result: Evaluation, model: Model, data: str) -> None:
     setting = str(model.thresholds) if model.thresholds else "dense"
-    title = f"{model.name} ({setting}, {model.engine.isa}) on {data}"
+    print(f"{model.name} ({setting}, {model.engine.isa}) on {data}")
     columns = ["class", "clips", "right", "most often taken for"]
     if result.macs:
         columns += ["MHSA MACs", "all MACs"]
-    rows = table(title, *columns)
+    rows = table("", *columns)
     for index, label in enumerate(result.labels):
         row = result.confusion[index]
         clips, right = int(row.sum()), int(row[index])
@@ -121,7 +121,7 @@ def _print(result: Evaluation, model: Model, data: str) -> None:
     console().print(rows)
     if bytes_ := result.tally.bytes:
         total = bytes_["total"]
-        console().print(
+        print(
             f"delta-encoded tensors: {total['bitmap'] / total['dense']:.1%} of the dense bytes "
             f"as bitmap + values, {total['index'] / total['dense']:.1%} as index + values"
         )

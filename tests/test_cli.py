@@ -1,0 +1,357 @@
+"""Every command through its real entry point: what it prints, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from conftest import CLIPS, Run
+from test_audio import broken_files
+from tflite_writer import write
+from webserver import Site
+
+import deltakwt as package
+from deltakwt import registry
+from deltakwt.cli import build
+from deltakwt.cli.common import run
+from deltakwt.config import KEYWORDS, LABELS
+
+
+def one_line(text: str) -> bool:
+    return text.startswith("deltakwt: ") and text.count("\n") == 1
+
+
+# ---------------------------------------------------------------- spot
+
+
+def test_spot_prints_a_table(deltakwt: Run, trained: str) -> None:
+    done = deltakwt("spot", CLIPS / "yes.flac", CLIPS / "silence.flac", "--model", trained)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert all(word in done.stdout for word in ("file", "word", "score", "ms", "yes.flac"))
+
+
+def test_spot_json(deltakwt: Run, trained: str) -> None:
+    files = [str(CLIPS / f"{word}.flac") for word in (*KEYWORDS, "marvin", "silence")]
+    done = deltakwt("spot", *files, "--model", trained, "--json")
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    assert [entry["file"] for entry in found] == files
+    for word, entry in zip(KEYWORDS, found, strict=False):
+        (event,) = entry["events"]
+        assert event["label"] == word
+        assert 0 < event["score"] <= 1
+        assert (event["start"], event["end"]) == (0, 1)
+        assert entry["ms"] > 0
+    assert [entry["events"] for entry in found[10:]] == [[], []]
+
+
+def test_spot_finds_the_words_of_a_longer_recording(deltakwt: Run, trained: str) -> None:
+    done = deltakwt("spot", CLIPS / "sentence.flac", "--json", DELTAKWT_MODEL=trained)
+    (entry,) = json.loads(done.stdout)
+    said = {"go": 0.6, "left": 2.0, "stop": 4.8, "yes": 6.2}  # examples/make_clips.py
+    assert [event["label"] for event in entry["events"]] == list(said)
+    for event in entry["events"]:
+        middle = said[event["label"]] + 0.25
+        assert event["start"] - 0.2 < middle < event["end"] + 0.2
+
+
+@pytest.mark.parametrize("how", ["six", "eight", "per layer"])
+def test_spot_counts_macs_and_bytes_with_thresholds(
+    deltakwt: Run, random_model: Path, how: str
+) -> None:
+    text = {
+        "six": "0.2_0.2_0.2_0.05_0.001_0.05",
+        "eight": "0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1",
+        "per layer": "_".join([",".join(["0.1"] * 12)] * 6),
+    }[how]
+    arguments = ("--model", random_model, "--thresholds", text, "--json")
+    done = deltakwt("spot", CLIPS / "yes.flac", *arguments)
+    assert done.returncode == 0, done.stderr
+    (entry,) = json.loads(done.stdout)
+    macs = entry["macs"]
+    assert 0 < macs["mhsa_percent"] < 100
+    assert 0 < macs["model_percent"] < 100
+    assert set(macs["sites"]) == {"xw", "qkt", "sv", "proj", "mlp_in", "mlp_out"}
+    assert len(macs["layers"]) == 12
+    assert entry["bytes"]["total"]["bitmap"] < entry["bytes"]["total"]["dense"]
+
+
+def test_spot_reports_bad_files_and_goes_on(
+    deltakwt: Run, random_model: Path, tmp_path: Path
+) -> None:
+    bad = broken_files(tmp_path)
+    files = [tmp_path / name for name in bad]
+    done = deltakwt("spot", *files, CLIPS / "yes.flac", "--model", random_model, "--json")
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(bad)
+    for line, file, reason in zip(lines, files, bad.values(), strict=True):
+        assert line.startswith(f"deltakwt: {file}: ")
+        assert reason in line
+    found = json.loads(done.stdout)
+    assert [("error" in entry) for entry in found] == [True] * len(bad) + [False]
+    done = deltakwt("spot", *files, "--model", random_model)
+    assert done.returncode == 2
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(("rate", "channels"), [(8_000, 1), (96_000, 1), (44_100, 8)])
+def test_spot_takes_any_rate_and_channels(
+    deltakwt: Run, trained: str, tmp_path: Path, rate: int, channels: int
+) -> None:
+    import soxr
+
+    word, _ = soundfile.read(CLIPS / "left.flac", dtype="float32")
+    sound = soxr.resample(word, 16_000, rate)
+    soundfile.write(tmp_path / "a.wav", np.repeat(sound[:, None], channels, axis=1), rate)
+    (entry,) = json.loads(deltakwt("spot", tmp_path / "a.wav", "-m", trained, "--json").stdout)
+    assert [event["label"] for event in entry["events"]] == (["left"] if rate > 8_000 else ANY)
+
+
+class _Any:
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, list)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+ANY = _Any()  # 8 kHz lacks the upper half of what the models listen to
+
+# ---------------------------------------------------------------- eval
+
+
+def test_eval_json(deltakwt: Run, trained: str, test_set: Path) -> None:
+    done = deltakwt("eval", "--model", trained, "--data", test_set, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["clips"] == 24
+    assert found["accuracy"] == sum(found["confusion"][label][label] for label in LABELS) / 24
+    assert found["accuracy"] > 0.9
+    assert found["per_class"]["yes"] == {"accuracy": 1.0, "clips": 2}
+    assert found["seconds"] > 0
+    assert (found["split"], found["silence"], found["seed"]) == ("test", "zero", 0)
+    assert "macs" not in found
+
+
+def test_eval_with_thresholds_counts_by_class(deltakwt: Run, trained: str, full_set: Path) -> None:
+    done = deltakwt(
+        *("eval", "--model", trained, "--data", full_set, "--split", "val", "--silence", "noise"),
+        *("--thresholds", "0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1", "--threads", "1", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["clips"] == 36
+    assert 0 < found["macs"]["model_percent"] < 60
+    mean = sum(c["clips"] * c["macs"]["mhsa_percent"] for c in found["per_class"].values()) / 36
+    assert found["macs"]["mhsa_percent"] == pytest.approx(mean)
+    assert found["bytes"]["total"]["dense"] > found["per_class"]["yes"]["bytes"]["total"]["bitmap"]
+
+
+def test_eval_prints_a_table(deltakwt: Run, random_model: Path, test_set: Path) -> None:
+    done = deltakwt(
+        *("eval", "--model", random_model, "--data", test_set, "--limit", "10"),
+        *("--thresholds", "0.2_0.2_0.2_0.05_0.001_0.05"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "all MACs" in done.stdout
+    assert "of the dense bytes" in done.stdout
+
+
+def test_eval_keeps_a_manifest(
+    deltakwt: Run, random_model: Path, full_set: Path, tmp_path: Path
+) -> None:
+    arguments = ("eval", "--model", random_model, "--data", full_set, "--json", "--limit", "9")
+    kept = ("--manifest", tmp_path / "m.json")
+    first = json.loads(deltakwt(*arguments, *kept, "--seed", "5").stdout)
+    again = json.loads(deltakwt(*arguments, *kept, "--seed", "6").stdout)
+    assert again["seed"] == 5
+    assert again["confusion"] == first["confusion"]
+
+
+def test_eval_skips_bad_clips_and_says_so(
+    deltakwt: Run, random_model: Path, test_set: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    shutil.copytree(test_set, tmp_path / "data")
+    (tmp_path / "data" / "yes" / "00000000_nohash_0.wav").write_bytes(b"nonsense")
+    done = deltakwt("eval", "--model", random_model, "--data", tmp_path / "data", "--json")
+    assert done.returncode == 1
+    assert one_line(done.stderr)
+    assert json.loads(done.stdout)["clips"] == 23
+    assert json.loads(done.stdout)["failed"][0]["file"] == "yes/00000000_nohash_0.wav"
+
+
+# ---------------------------------------------------------------- models, data, doctor
+
+
+def test_models_list_show_import(deltakwt: Run, arm_kwt1: Path, tmp_path: Path) -> None:
+    names = {entry["name"] for entry in json.loads(deltakwt("models", "list", "--json").stdout)}
+    assert {"arm-kwt-1", "arm-kwt-2", "arm-kwt-3"} <= names
+    done = deltakwt("models", "import", arm_kwt1, "--out", tmp_path / "arm")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(deltakwt("models", "show", tmp_path / "arm", "--json").stdout)
+    assert shown["parameters"] == 607_308
+    assert shown["labels"] == list(LABELS)
+    again = deltakwt("models", "import", arm_kwt1, "--out", tmp_path / "arm")
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+    assert "607,308" in deltakwt("models", "show", arm_kwt1).stdout
+
+
+def test_models_pull(
+    deltakwt: Run, site: Site, arm_kwt1: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELTAKWT_MODELS_URL", site.url)
+    done = deltakwt("models", "pull", "arm-kwt-1")
+    assert done.returncode == 1
+    assert "404" in done.stderr
+    path = "/models_data_v2_12_labels/kwt1/tflite_non_stream/non_stream.tflite"
+    site.files[path] = b"TFL3 but not theirs"
+    done = deltakwt("models", "pull", "arm-kwt-1")
+    assert done.returncode == 1
+    assert "git blob id differs" in done.stderr
+    assert "not pulled yet" in deltakwt("spot", CLIPS / "yes.flac", "-m", "arm-kwt-1").stderr
+    site.files[path] = arm_kwt1.read_bytes()
+    site.cut_after = 1_000_000
+    done = deltakwt("models", "pull", "arm-kwt-1", "--json")
+    assert done.returncode == 0, done.stderr
+    folder = Path(json.loads(done.stdout)["path"])
+    assert folder == tmp_path / "cache" / "models" / "arm-kwt-1"
+    assert [wanted for _, wanted in site.requests[-2:]] == [None, "bytes=1000000-"]
+    (entry,) = json.loads(deltakwt("spot", CLIPS / "yes.flac", "-m", "arm-kwt-1", "--json").stdout)
+    assert entry["events"][0]["label"] == "yes"
+    assert list((tmp_path / "cache" / "downloads").iterdir()) == []
+
+
+def test_data_get_and_info(deltakwt: Run, site: Site, test_set: Path, tmp_path: Path) -> None:
+    import io
+    import tarfile
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.add(test_set, ".")
+    site.files["/speech_commands_test_set_v0.02.tar.gz"] = packed.getvalue()
+    site.files["/speech_commands_v0.01.tar.gz"] = packed.getvalue()
+    site.cut_after = 1000
+    arguments = ("data", "get", "test-v0.02", "--out", tmp_path / "d", "--json")
+    done = deltakwt(*arguments, DELTAKWT_DATA_URL=site.url)
+    assert done.returncode == 0, done.stderr
+    assert "CC BY 4.0" in done.stderr
+    folder = Path(json.loads(done.stdout)["path"])
+    again = deltakwt(*arguments, DELTAKWT_DATA_URL=site.url)
+    assert json.loads(again.stdout)["new"] is False
+    assert [path.name for path in (tmp_path / "d").iterdir()] == [folder.name]
+    info = json.loads(deltakwt("data", "info", folder, "--json").stdout)
+    assert info["clips"] == 24
+    assert "official test set" in deltakwt("data", "info", folder).stdout
+    wrong = deltakwt("data", "get", "v0.01", "--out", tmp_path / "d", DELTAKWT_DATA_URL=site.url)
+    assert wrong.returncode == 1
+    assert "checksum differs" in wrong.stderr
+    assert [path.name for path in (tmp_path / "d").iterdir()] == [folder.name]
+
+
+def test_doctor(deltakwt: Run) -> None:
+    done = deltakwt("doctor", "--json")
+    assert done.returncode == 0, done.stdout
+    found = json.loads(done.stdout)
+    assert found["ok"]
+    assert found["version"] == package.__version__
+    assert found["kernels"][0] == "scalar"
+    assert len(found["self_test"]) >= 1 + len(found["kernels"])
+    forced = json.loads(deltakwt("doctor", "--json", DELTAKWT_ISA="scalar").stdout)
+    assert forced["chosen_kernels"] == "scalar"
+    assert "ok: MFCC" in deltakwt("doctor").stdout
+
+
+def test_version_and_help(deltakwt: Run) -> None:
+    assert deltakwt("--version").stdout == f"deltakwt {package.__version__}\n"
+    for verb in ("spot", "eval", "models", "data", "doctor"):
+        assert verb in deltakwt("--help").stdout
+
+
+# ---------------------------------------------------------------- bad input, in this process
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    """Exit code and the one line that was said."""
+    code = run(build(), [str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert one_line(captured.err), captured.err
+    return code, captured.err
+
+
+def test_bad_models(capsys: pytest.CaptureFixture[str], tmp_path: Path, random_model: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other.tflite").write_bytes(write([("conv/weights", np.zeros((3, 3)))]))
+    (tmp_path / "text.tflite").write_text("hello")
+    for model, reason in {
+        tmp_path / "empty": "no config.json",
+        tmp_path / "other.tflite": "not a Keyword Transformer",
+        tmp_path / "text.tflite": "not a TFLite file",
+        "kwt-9": "no such model",
+        "arm-kwt-2": "not pulled yet",
+    }.items():
+        code, line = fails(capsys, "spot", CLIPS / "yes.flac", "--model", model)
+        assert code == 2
+        assert str(model) in line
+        assert reason in line
+    assert (
+        "exclude"
+        in fails(
+            capsys,
+            *("spot", CLIPS / "yes.flac", "-m", random_model, "--profile", "x"),
+            *("--thresholds", "1_1_1_1_1_1"),
+        )[1]
+    )
+    profile = fails(capsys, "spot", CLIPS / "yes.flac", "-m", random_model, "--profile", "x")
+    assert profile[0] == 2
+    for text in ("nonsense", "1_2", "1_1_1_1_1_-5", "nan_1_1_1_1_1", "1,2_1_1_1_1_1"):
+        code, _ = fails(
+            capsys, "spot", CLIPS / "yes.flac", "-m", random_model, f"--thresholds={text}"
+        )
+        assert code == 2
+
+
+def test_bad_data(capsys: pytest.CaptureFixture[str], tmp_path: Path, random_model: Path) -> None:
+    model = ("--model", random_model)
+    assert fails(capsys, "eval", "--data", tmp_path, *model)[0] == 2
+    assert fails(capsys, "eval", "--data", tmp_path / "nothing", *model)[0] == 2
+    assert fails(capsys, "eval", "--data", tmp_path, *model, "--split", "train")[0] == 2
+    assert fails(capsys, "eval", "--data", tmp_path, *model, "--silence", "loud")[0] == 2
+    assert fails(capsys, "data", "info", tmp_path)[0] == 2
+    assert fails(capsys, "models", "pull", "kwt-99")[0] == 2
+    assert fails(capsys, "models", "import", tmp_path / "a.tflite", "--out", tmp_path / "o")[0] == 2
+    assert not (tmp_path / "o").exists()
+
+
+def test_an_unknown_data_set(deltakwt: Run) -> None:
+    done = deltakwt("data", "get", "v9")
+    assert done.returncode == 2
+    assert one_line(done.stderr)
+
+
+def test_debug_shows_the_traceback_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        ["--debug", "data", "info", "nowhere"],
+        ["data", "info", "nowhere", "--debug"],
+    ):
+        assert run(build(), arguments) == 2
+        assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_unexpected_is_one_line_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr(registry, "named_models", broken)
+    code, line = fails(capsys, "models", "list")
+    assert code == 1
+    assert "unexpected RuntimeError: two lines" in line

@@ -1,0 +1,159 @@
+"""A model is a thing you call with a sound."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from conftest import CLIPS
+
+import deltakwt
+from deltakwt.config import KEYWORDS
+from deltakwt.errors import DeltakwtError
+from deltakwt.frontend import Steady
+from deltakwt.thresholds import Profile, Profiles, Thresholds, save_profiles
+
+PAPER = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05")
+
+
+@pytest.mark.parametrize("word", KEYWORDS)
+def test_words_are_recognised(trained: str, word: str) -> None:
+    result = deltakwt.load(trained)(CLIPS / f"{word}.flac")
+    assert result.label == word
+    assert result.score == pytest.approx(result.scores.max())
+    assert result.scores.sum() == pytest.approx(1, abs=1e-5)
+    assert result.macs is None
+
+
+def test_a_file_and_its_samples_are_the_same(random_model: Path) -> None:
+    model = deltakwt.load(random_model)
+    samples, rate = soundfile.read(CLIPS / "yes.flac", dtype="int16")
+    expected = model(str(CLIPS / "yes.flac")).logits
+    np.testing.assert_array_equal(model(samples, rate).logits, expected)
+    np.testing.assert_array_equal(model(samples / 32768).logits, expected)
+
+
+def test_short_sound_is_padded_and_long_sound_refused(random_model: Path) -> None:
+    model = deltakwt.load(random_model)
+    short = np.random.default_rng(0).uniform(-0.1, 0.1, 9_000)
+    padded = np.concatenate((short, np.zeros(7_000)))
+    np.testing.assert_array_equal(model(short).logits, model(padded).logits)
+    with pytest.raises(DeltakwtError, match="model.spot"):
+        model(np.zeros(16_001))
+
+
+def test_thresholds_count_and_trace(random_model: Path) -> None:
+    model = deltakwt.load(random_model)
+    result = model(CLIPS / "yes.flac", thresholds=PAPER, trace=True)
+    assert result.macs is not None
+    assert 0 < result.macs.mhsa_percent < 95
+    assert result.nonzeros is not None
+    assert result.nonzeros.shape == (12, 9)
+    assert result.trace is not None
+    assert result.trace["x"].shape == (12, 99, 64)
+    with pytest.raises(DeltakwtError, match="trace"):
+        model(CLIPS / "yes.flac", trace=True)
+
+
+def test_silence_costs_next_to_nothing(random_model: Path) -> None:
+    result = deltakwt.load(random_model)(np.zeros(16_000), thresholds=PAPER)
+    assert result.macs is not None
+    assert result.macs.mhsa_percent < 60  # positions still change from token to token
+
+
+def test_profiles(random_model: Path, tmp_path: Path) -> None:
+    import shutil
+
+    folder = tmp_path / "model"
+    shutil.copytree(random_model, folder)
+    profiles = Profiles().with_profile(Profile("low", PAPER, Steady(smooth=True)), default=True)
+    save_profiles(folder, profiles)
+    model = deltakwt.load(folder)
+    assert model.profile == "low"
+    assert (model.thresholds, model.steady) == (PAPER, Steady(smooth=True))
+    low = model(CLIPS / "yes.flac")
+    model.profile = None
+    dense = model(CLIPS / "yes.flac")
+    assert low.macs is not None
+    assert dense.macs is None
+    by_name = model(CLIPS / "yes.flac", profile="low")
+    np.testing.assert_array_equal(by_name.logits, low.logits)
+    with pytest.raises(DeltakwtError, match="no such profile"):
+        model.profile = "high"
+    assert model.profile is None
+    with pytest.raises(DeltakwtError, match="not both"):
+        model(CLIPS / "yes.flac", profile="low", thresholds=PAPER)
+
+
+def test_spot_streams_a_long_file(random_model: Path, tmp_path: Path) -> None:
+    """Five minutes at 44.1 kHz in stereo would be 106 MB at once."""
+    import resource
+
+    path = tmp_path / "long.wav"
+    noise = np.random.default_rng(0).normal(0, 1e-3, (441_000, 2))
+    with soundfile.SoundFile(path, "w", 44_100, 2) as file:
+        for _ in range(30):
+            file.write(noise)
+    from deltakwt.audio import read_blocks
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = sum(len(block) for block in read_blocks(path)) / 16_000
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert seconds == pytest.approx(300, abs=0.01)
+    assert after - before < 50_000  # KiB
+    with soundfile.SoundFile(path, "w", 16_000, 1) as file:
+        file.write(noise[:320_000, 0])
+    found = deltakwt.load(random_model).spot(path)
+    assert found.windows == 191
+    assert found.seconds == pytest.approx(20)
+
+
+def test_spot_of_an_array(trained: str) -> None:
+    samples, _ = soundfile.read(CLIPS / "sentence.flac")
+    spotting = deltakwt.load(trained).spot(samples, 16_000)
+    assert spotting.file is None
+    assert [event.label for event in spotting.events] == ["go", "left", "stop", "yes"]
+
+
+def test_spot_counts_over_all_windows(random_model: Path) -> None:
+    found = deltakwt.load(random_model).spot(np.zeros(20_800), thresholds=PAPER)
+    assert found.windows == 4
+    assert found.tally is not None
+    assert found.tally.clips == 4
+    one = deltakwt.load(random_model)(np.zeros(16_000), thresholds=PAPER)
+    assert found.macs is not None
+    assert one.macs is not None
+    assert found.macs.model_percent == pytest.approx(one.macs.model_percent)
+
+
+def test_many_threads_share_a_model(random_model: Path) -> None:
+    model = deltakwt.load(random_model)
+    clips = [CLIPS / f"{word}.flac" for word in KEYWORDS]
+    expected = [model(clip).logits for clip in clips]
+    with ThreadPoolExecutor(4) as pool:
+        for got, want in zip(
+            pool.map(lambda c: model(c).logits, clips * 3), expected * 3, strict=True
+        ):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_the_kernels_can_be_chosen(random_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELTAKWT_ISA", "scalar")
+    assert deltakwt.load(random_model).engine.isa == "scalar"
+    monkeypatch.setenv("DELTAKWT_ISA", "z80")
+    with pytest.raises(DeltakwtError, match="z80"):
+        deltakwt.load(random_model)
+
+
+def test_results_do_not_wait_for_the_file_system(random_model: Path) -> None:
+    """`ms` is computing alone: it fits into the time of the call."""
+    model = deltakwt.load(random_model)
+    start = time.perf_counter()
+    result = model(CLIPS / "yes.flac")
+    assert 0 < result.ms <= 1e3 * (time.perf_counter() - start)
+    assert os.fspath(random_model) in repr(model)
