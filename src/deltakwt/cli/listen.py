@@ -110,7 +110,8 @@ def listen(
     session = Session(spotter, as_json=as_json)
     if sys.stdout.isatty() and not as_json and not fast:
         setting = thresholds or loaded.profile or "dense"
-        title = f"{loaded.name} {setting}: {source or device or 'microphone'}"
+        heard = "stdin" if source == "-" else Path(source).name if source else device
+        title = f"{Path(loaded.name).name} {setting}: {heard or 'microphone'}"
         session.view = View(sys.stdout, title, spotter.meter)
     if commands:
         session.hooks = Hooks(commands, hook_limit, session.tell)

@@ -69,7 +69,8 @@ class Hooks:
                 )
             except (OSError, ValueError) as error:
                 self.counts["failed"] += 1
-                self._tell(f"--on {event.label}: {arguments[0]}: {error}")
+                reason = getattr(error, "strerror", None) or error
+                self._tell(f"--on {event.label}: {arguments[0]}: {reason}")
                 return
             waiter = threading.Thread(target=self._wait, args=(event.label, program), daemon=True)
             self._running[event.label] = waiter, program

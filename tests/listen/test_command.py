@@ -1,0 +1,143 @@
+"""`deltakwt listen` as it is used: files, pipes, hooks, JSON, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from listen.speech import Speech
+
+COMMAND = [sys.executable, "-m", "deltakwt", "listen", "--threshold", "0.6"]
+
+
+@pytest.fixture(scope="module")
+def recording(speech: Speech, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sound") / "words.wav"
+    soundfile.write(path, speech.sound, 16_000)
+    return path
+
+
+def listen(
+    trained: str, *arguments: object, data: bytes | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, "--model", trained, "--profile", "dense", *map(str, arguments)],
+        input=data,
+        stdin=subprocess.DEVNULL if data is None else None,
+        capture_output=True,
+        timeout=120,
+    )
+
+
+def words(output: bytes) -> list[str]:
+    lines = [json.loads(line) for line in output.splitlines()]
+    return [line["label"] for line in lines if line["event"] == "word"]
+
+
+def test_a_file_fast_in_json_with_hooks_album_and_second_stage(
+    trained: str, recording: Path, speech: Speech, tmp_path: Path
+) -> None:
+    code = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch()"
+    hook = f"left={sys.executable} -c '{code}' {tmp_path / 'left'}"
+    run = listen(
+        trained, "--input", recording, "--fast", "--json", "--on", hook, "--verify", "dense",
+        "--save-events", tmp_path / "events",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert words(run.stdout) == list(speech.words)
+    end = json.loads(run.stdout.splitlines()[-1])
+    assert end["event"] == "end"
+    assert end["words"] == end["verified"] == 3
+    assert end["hooks"] == {"done": 1}
+    assert end["meter"]["ever"]["seconds"] == 9
+    assert (tmp_path / "left").exists()
+    assert len(list((tmp_path / "events").glob("*.wav"))) == 3
+
+
+def test_plain_lines_and_a_summary(trained: str, recording: Path, speech: Speech) -> None:
+    run = listen(trained, "--input", recording, "--fast")
+    assert [line.split()[2] for line in run.stdout.decode().splitlines()] == list(speech.words)
+    assert b"of the dense MACs" in run.stderr
+
+
+def test_stdin_raw_and_wav(trained: str, recording: Path, speech: Speech) -> None:
+    raw = (speech.sound * 32767).astype("<i2").tobytes()
+    assert words(listen(trained, "--input", "-", "--json", data=raw).stdout) == list(speech.words)
+    stereo = np.repeat(speech.sound, 2).astype("<f4").tobytes()
+    options = ("--raw-format", "f32", "--raw-channels", "2", "--json")
+    run = listen(trained, "--input", "-", *options, data=stereo)
+    assert words(run.stdout) == list(speech.words)
+    run = listen(trained, "--input", "-", "--json", data=recording.read_bytes())
+    assert words(run.stdout) == list(speech.words)
+
+
+def test_nan_in_a_pipe_is_told_and_passed_over(trained: str, speech: Speech) -> None:
+    sound = speech.sound.copy()
+    sound[100:110] = np.nan
+    run = listen(
+        trained, "--input", "-", "--raw-format", "f32", "--json", data=sound.astype("<f4").tobytes()
+    )
+    assert run.returncode == 0, run.stderr
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    assert "NaN" in next(line["message"] for line in lines if line["event"] == "message")
+    assert lines[-1]["rejected_blocks"] >= 1
+    assert lines[-1]["meter"]["ever"]["seconds"] == 9  # time went on
+    assert words(run.stdout)[-1] == "stop"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_a_run_cleanly(
+    trained: str, recording: Path, number: signal.Signals
+) -> None:
+    command = [*COMMAND, "--model", trained, "--profile", "dense", "--json"]
+    run = subprocess.Popen(
+        [*command, "--input", str(recording)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert run.stdout is not None
+    assert b'"yes"' in run.stdout.readline()  # it listens
+    run.send_signal(number)
+    out, err = run.communicate(timeout=60)
+    assert run.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["event"] == "end"
+    assert err == b""
+
+
+def test_a_closed_pipe_ends_a_run_quietly(trained: str, recording: Path) -> None:
+    command = [*COMMAND, "--model", trained, "--profile", "dense", "--json"]
+    run = subprocess.Popen(
+        [*command, "--input", str(recording)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert run.stdout is not None
+    assert run.stderr is not None
+    run.stdout.readline()
+    run.stdout.close()
+    begun = time.monotonic()
+    assert run.wait(60) == 0
+    assert run.stderr.read() == b""
+    assert time.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--input", "gone.wav"), b"gone.wav: not readable as sound: no such file"),
+        (("--fast",), b"give --input"),
+        (("--input", "x", "--on", "hello=ls"), b"does not know 'hello'"),
+        (("--input", "x", "--hop", "0.001"), b"hop = 0.001: must be"),
+        (("--input", "x", "--threshold", "7"), b"on = 7.0: must lie"),
+        (("--input", "-", "--raw-format", "mp3"), b"sample format 'mp3'"),
+        (("--input", "x", "--verify", "nonsense"), b"nonsense: no such model"),
+    ],
+)
+def test_mistakes_get_one_line(trained: str, arguments: tuple[str, ...], message: bytes) -> None:
+    run = listen(trained, *arguments, data=b"")
+    assert run.returncode == 2
+    assert message in run.stderr
+    assert run.stderr.count(b"\n") == 1

@@ -1,0 +1,212 @@
+"""`Spotter`: any blocks in, the same words out."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+import soxr
+from listen.speech import Speech
+from numpy.typing import NDArray
+
+import deltakwt
+from deltakwt.errors import DeltakwtError
+from deltakwt.listen import Decision, Detection, Spotter, confirm_with
+from deltakwt.listen.spotter import KEPT
+from deltakwt.model import Model
+from deltakwt.thresholds import Thresholds
+
+THRESHOLDS = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05_0.2_0.05")
+DECISION = Decision(on=0.6, off=0.3, smooth=2, patience=1, refractory=1.1)
+
+
+def spotter(model: Model, **options: object) -> Spotter:
+    return Spotter(model, thresholds=THRESHOLDS, **{"decision": DECISION, **options})  # type: ignore[arg-type]
+
+
+def all_events(
+    ears: Spotter, sound: NDArray[np.generic], size: int, rate: int = 16_000
+) -> list[Detection]:
+    events = []
+    for start in range(0, len(sound), size):
+        events += ears.push(sound[start : start + size], rate)
+    return events + ears.flush()
+
+
+@pytest.fixture(scope="module")
+def expected(model: Model, speech: Speech) -> list[Detection]:
+    return all_events(spotter(model), speech.sound, 1_600)
+
+
+def test_it_is_public() -> None:
+    assert deltakwt.Spotter is Spotter
+
+
+def test_words_are_found_where_they_are(expected: list[Detection], speech: Speech) -> None:
+    assert [event.label for event in expected] == list(speech.words)
+    for event in expected:
+        begin = speech.words[event.label]
+        assert begin - 0.3 < event.start < event.end < begin + 1.3
+        assert begin < event.time < begin + 1.5  # the delay is bounded
+        assert 0.6 <= event.score <= 1
+
+
+@pytest.mark.parametrize("size", [7, 160, 1_000, 16_000, 160_000])
+def test_the_cut_into_blocks_changes_nothing(
+    model: Model, speech: Speech, expected: list[Detection], size: int
+) -> None:
+    assert all_events(spotter(model), speech.sound, size) == expected
+
+
+def test_single_samples_are_blocks_too(model: Model, speech: Speech) -> None:
+    part = speech.sound[:40_000]  # one word
+    assert all_events(spotter(model), part, 1) == all_events(spotter(model), part, 40_000)
+
+
+@pytest.mark.parametrize("rate", [8_000, 22_050, 44_100, 48_000])
+def test_other_rates_are_resampled_as_one_stream(
+    model: Model, speech: Speech, expected: list[Detection], rate: int
+) -> None:
+    sound = soxr.resample(speech.sound, 16_000, rate)
+    found = all_events(spotter(model), sound, 1_234, rate)
+    assert found == all_events(spotter(model), sound, 100_000, rate)
+    if rate > 16_000:
+        assert [event.label for event in found] == [event.label for event in expected]
+        for one, other in zip(found, expected, strict=True):
+            assert one.start == pytest.approx(other.start, abs=0.11)
+
+
+def test_stereo_integers_are_sound(model: Model, speech: Speech, expected: list[Detection]) -> None:
+    stereo = np.repeat((speech.sound[:, None] * 32767).astype(np.int16), 2, axis=1)
+    found = all_events(spotter(model), stereo, 4_000)
+    assert [event.label for event in found] == [event.label for event in expected]
+
+
+def test_the_rate_may_change_in_the_middle(model: Model, speech: Speech) -> None:
+    ears = spotter(model)
+    events = ears.push(speech.sound[:48_000])
+    rest = soxr.resample(speech.sound[48_000:], 16_000, 48_000)
+    events += ears.push(rest, 48_000) + ears.flush()
+    assert [event.label for event in events] == list(speech.words)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e9])
+def test_a_bad_block_is_rejected_and_the_stream_goes_on(
+    model: Model, speech: Speech, expected: list[Detection], bad: float
+) -> None:
+    ears = spotter(model)
+    events = ears.push(speech.sound[:30_000])
+    block = np.zeros(500, np.float32)
+    block[77] = bad
+    with pytest.raises(DeltakwtError, match="samples must lie in -1 to 1"):
+        ears.push(block)
+    with pytest.raises(DeltakwtError, match="not sound"):
+        ears.push(["word"])
+    with pytest.raises(DeltakwtError, match="sample rate 5 Hz"):
+        ears.push(np.zeros(3), 5)
+    events += ears.push(speech.sound[30_000:]) + ears.flush()
+    assert events == expected
+
+
+def test_silence_and_clipped_sound_are_sound(model: Model) -> None:
+    ears = spotter(model)
+    assert ears.push(np.zeros(16_000 * 3)) == []
+    square = np.sign(np.sin(np.arange(16_000 * 2) * 0.1)).astype(np.float32)
+    ears.push(square)
+    ears.push(3 * square)
+    assert ears.seconds == 7
+    assert ears.push(np.zeros(0)) == []
+
+
+def test_stop_from_another_thread_ends_listening(model: Model) -> None:
+    ears = spotter(model)
+
+    def endless() -> object:
+        while True:
+            yield np.zeros(1_600, np.float32), 16_000
+
+    threading.Timer(0.3, ears.stop).start()
+    assert list(ears.listen(endless())) == []  # type: ignore[arg-type]
+    assert ears.stopped
+    heard = ears.seconds
+    assert ears.push(np.zeros(1_600)) == []
+    assert ears.seconds == heard
+
+
+def test_listen_hears_the_end_of_a_source(
+    model: Model, speech: Speech, expected: list[Detection]
+) -> None:
+    blocks = ((part, 16_000) for part in np.array_split(speech.sound, 11))
+    assert list(spotter(model).listen(blocks)) == expected
+
+
+def test_the_newest_sound_is_held_and_no_more(model: Model, speech: Speech) -> None:
+    ears = spotter(model)
+    for _ in range(4):
+        ears.push(speech.sound)
+    end = 4 * len(speech.sound)
+    assert np.array_equal(ears.sound(end - 20_000, end), speech.sound[-20_000:])
+    assert len(ears._sound) <= KEPT + len(speech.sound)
+    with pytest.raises(DeltakwtError, match="are not held"):
+        ears.sound(0, 1_000)
+    fresh = spotter(model)
+    fresh.push(speech.sound[:1_000])
+    assert (fresh.sound(-10, 5)[:10] == 0).all()
+
+
+def test_memory_does_not_grow(model: Model) -> None:
+    """Long streams leave nothing behind: not in the rings, not in the counters."""
+    ears = spotter(model)
+    hush = np.zeros(16_000 * 10, np.float32)
+    for _ in range(8):
+        ears.push(hush)
+    tracemalloc.start()
+    ears.push(hush)
+    before = tracemalloc.get_traced_memory()[0]
+    for _ in range(60):
+        ears.push(hush)
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 50_000
+
+
+def test_time_does_not_drift(model: Model, speech: Speech) -> None:
+    """The same words in the tenth turn are where they were in the first."""
+    ears = spotter(model)
+    period = len(speech.sound) / 16_000
+    turns = [ears.push(speech.sound) for _ in range(10)]
+    found = [[(e.label, round(e.time - n * period, 6)) for e in t] for n, t in enumerate(turns)]
+    assert all(turn == found[1] for turn in found[2:])
+
+
+def test_a_second_stage_confirms_or_refuses(
+    model: Model, speech: Speech, expected: list[Detection]
+) -> None:
+    seen = []
+
+    def only_stop(event: Detection, window: NDArray[np.float32]) -> bool:
+        seen.append((event.label, window.shape))
+        start = round(event.window * 16_000)
+        assert np.array_equal(window, speech.sound[start : start + 16_000])
+        return event.label == "stop"
+
+    ears = spotter(model, verify=only_stop)
+    assert [event.label for event in all_events(ears, speech.sound, 5_000)] == ["stop"]
+    assert seen == [(event.label, (16_000,)) for event in expected]
+    assert (ears.verified, ears.refused) == (1, 2)
+
+
+def test_the_dense_model_is_a_second_stage(model: Model, speech: Speech) -> None:
+    agreed = all_events(spotter(model, verify=confirm_with(model)), speech.sound, 16_000)
+    assert [event.label for event in agreed] == list(speech.words)
+    strict = confirm_with(model, score=1.1)
+    assert all_events(spotter(model, verify=strict), speech.sound, 16_000) == []
+
+
+def test_thresholds_and_profile_exclude_each_other(model: Model) -> None:
+    with pytest.raises(DeltakwtError, match="not both"):
+        Spotter(model, thresholds=THRESHOLDS, profile="fast")
+    with pytest.raises(DeltakwtError, match="no such profile"):
+        Spotter(model, profile="nonsense")
