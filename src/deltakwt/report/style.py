@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 WIDTH = 4.4  # inches: legible on a phone, two beside each other on a desk
 DPI = 160
+STAMP = 5  # points of the small print below a figure
 
 # name of the CSS variable: colour on white
 COLOURS = {
@@ -141,17 +144,17 @@ def save(figure: Figure, folder: Path, stamp: str) -> str:
     plt = pyplot()
     with plt.rc_context(RC | {"svg.hashsalt": figure.name}):
         canvas = figure.draw()
-        inline = _svg(canvas, "none")
-        lines = "\n".join(_wrap(stamp, 112))
-        canvas.text(0.0, -0.01, lines, fontsize=5, color=SOFT, va="top", ha="left")
-        canvas.savefig(
-            folder / f"{figure.name}.png", dpi=DPI, facecolor="white", bbox_inches="tight"
-        )
-        _squeeze(folder / f"{figure.name}.png")
-        text = _svg(canvas, "white")
-        (folder / f"{figure.name}.svg").write_text(text, encoding="utf-8")
+        canvas.draw_without_rendering()
+        canvas.set_layout_engine("none")  # laid out once is enough
+        svg = _svg(canvas)
+        lines = textwrap.wrap(stamp, 112)
+        canvas.text(0.0, -0.01, "\n".join(lines), fontsize=STAMP, color=SOFT, va="top")
+        path = folder / f"{figure.name}.png"
+        canvas.savefig(path, dpi=DPI, facecolor="white", bbox_inches="tight")
         plt.close(canvas)
-    return themed(inline, figure.name)
+    _squeeze(path)
+    (folder / f"{figure.name}.svg").write_text(_stamped(svg, lines), encoding="utf-8")
+    return themed(svg, figure.name)
 
 
 def _squeeze(path: Path) -> None:
@@ -163,10 +166,27 @@ def _squeeze(path: Path) -> None:
     small.save(path, optimize=True)
 
 
-def _svg(canvas: Canvas, face: str) -> str:
+def _svg(canvas: Canvas) -> str:
     file = io.StringIO()
-    canvas.savefig(file, format="svg", facecolor=face, bbox_inches="tight", metadata={"Date": None})
+    canvas.savefig(file, format="svg", metadata={"Date": None})
     return file.getvalue()
+
+
+def _stamped(svg: str, lines: list[str]) -> str:
+    """On white, with small print below the picture."""
+    found = re.search(r'height="([\d.]+)pt" viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    assert found is not None
+    width, height = float(found[2]), float(found[3])
+    total = height + 1.3 * STAMP * (len(lines) + 1)
+    svg = svg.replace(found[0], f'height="{total}pt" viewBox="0 0 {width} {total}"')
+    text = "".join(
+        f'<text x="4" y="{height + 1.3 * STAMP * (n + 1)}" fill="{SOFT}" '
+        f'font-family="sans-serif" font-size="{STAMP}">{escape(line)}</text>'
+        for n, line in enumerate(lines)
+    )
+    start = svg.index(">", svg.index("<svg")) + 1
+    white = f'<rect width="{width}" height="{total}" fill="white"/>'
+    return svg[:start] + white + svg[start:].replace("</svg>", f"{text}</svg>")
 
 
 def themed(svg: str, name: str) -> str:
@@ -186,9 +206,3 @@ def themed(svg: str, name: str) -> str:
         .replace("url(#", f"url(#{name}-")
         .replace('xlink:href="#', f'href="#{name}-')
     )
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, width)

@@ -38,9 +38,13 @@ def draw(document: Document) -> Any:
     along = upper.subplots(4, 1, sharex=True, height_ratios=(1, 1.3, 0.32, 1.3))
     _waveform(along[0], document["waveform"])
     _spectrum(along[1], document["spectrum"])
-    _tokens(along[2], np.array(document["token_percent"])[None, 1:])
-    image = _strip(along[3], np.array(document["strip"])[:, 1:])
-    upper.colorbar(image, ax=along[2:], fraction=0.035, pad=0.015, label="% of a token's MACs")
+    strip = np.array(document["strip"])[:, 1:]  # without the class token, which has no time
+    most = max(20.0, float(np.quantile(strip, 0.99)))  # the first token, always whole, is brighter
+    _tokens(along[2], np.array(document["token_percent"])[None, 1:], most)
+    image = _strip(along[3], strip, most)
+    bar = upper.colorbar(image, ax=along[2:], fraction=0.035, pad=0.015, extend="max")
+    bar.set_label("% of a token's MACs", fontsize=8)
+    bar.outline.set_visible(False)
     left, right = lower.subplots(1, 2)
     _layers(left, document["macs"]["layers"])
     _scores(right, document["scores"])
@@ -63,19 +67,19 @@ def _spectrum(axis: Any, rows: list[list[float]]) -> None:
     axis.imshow(values, cmap=amount("#000000"), origin="lower", aspect="auto", vmin=low,
                 vmax=max(high, low + 1e-6), extent=(*ALONG, 0, len(values)))  # fmt: skip
     axis.set_title("MFCC, as the mel spectrum they describe")
-    axis.set_yticks([])
+    _frameless(axis)
 
 
-def _tokens(axis: Any, values: Any) -> None:
-    axis.imshow(values, cmap=amount("#000000"), aspect="auto", vmin=0, vmax=100,
+def _tokens(axis: Any, values: Any, most: float) -> None:
+    axis.imshow(values, cmap=amount("#000000"), aspect="auto", vmin=0, vmax=most,
                 extent=(*ALONG, 0, 1))  # fmt: skip
     axis.set_title("recomputed, mean over the layers")
-    axis.set_yticks([])
+    _frameless(axis)
 
 
-def _strip(axis: Any, values: Any) -> Any:
+def _strip(axis: Any, values: Any, most: float) -> Any:
     layers = len(values)
-    image = axis.imshow(values, cmap=amount("#000000"), aspect="auto", vmin=0, vmax=100,
+    image = axis.imshow(values, cmap=amount("#000000"), aspect="auto", vmin=0, vmax=most,
                         extent=(*ALONG, layers + 0.5, 0.5))  # fmt: skip
     axis.set_title("recomputed, layer by layer")
     axis.set(ylabel="layer", xlabel="seconds", xlim=(0, 1))
@@ -104,6 +108,13 @@ def _scores(axis: Any, found: dict[str, dict[str, float]]) -> None:
     axis.set_title("decision")
     axis.invert_yaxis()
     _quiet(axis)
+
+
+def _frameless(axis: Any) -> None:
+    axis.set_yticks([])
+    axis.tick_params(length=0)
+    for spine in axis.spines.values():
+        spine.set_visible(False)
 
 
 def _quiet(axis: Any) -> None:
