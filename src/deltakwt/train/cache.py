@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,8 @@ def _build(folder: Path, names: list[str], place: Path, stamp: str, told: Told) 
         index = {"format": FORMAT, "stamp": stamp, "files": kept, "skipped": skipped}
         (place / "index.json").write_text(json.dumps(index), encoding="utf-8")
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
         raise DeltakwtError(f"{place}: cannot write the audio cache: {error.strerror}") from error
     return index
 

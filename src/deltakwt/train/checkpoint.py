@@ -94,7 +94,8 @@ def load(folder: Path) -> tuple[Plan, State]:
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise DeltakwtError(f"{path}: damaged checkpoint: {error}") from error
     plan = Plan.from_json(facts["plan"])
-    state = State(*(groups[group] for group in GROUPS))
+    weights, average, first, second, best = (groups[group] for group in GROUPS)
+    state = State(weights, average, first, second, best)
     for name in FACTS:
         setattr(state, name, facts[name])
     return plan, state

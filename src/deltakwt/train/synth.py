@@ -19,7 +19,7 @@ ACCENTS = (
     *("en-029", "en-us-nyc"),
 )
 SPEAKERS = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "f1", "f2", "f3", "f4", "f5", "croak")
-TAKES = 3  # of a word by a voice: other speeds, pitches and stresses
+TAKES = 3  # of a word by a voice: other speeds and pitches
 # Said to be rejected: everyday words, short and long, that begin and end in many ways.
 OTHER_WORDS = """
     about again all and apple are away baby back ball bed before better big bird black blue book
@@ -54,11 +54,11 @@ class Take:
         return f"{self.voice.replace('+', '-')}_nohash_{self.number}.wav"
 
     def command(self, program: str, path: Path) -> list[str]:
-        """Speed, pitch and range follow from the take's own name, so they are always the same."""
+        """Speed and pitch follow from the take's own name, so they are always the same."""
         digest = hashlib.sha256(f"{self.text}|{self.voice}|{self.number}".encode()).digest()
-        speed, pitch, span = 120 + digest[0] * 100 // 255, digest[1] * 99 // 255, digest[2] % 80
-        options = ("-v", self.voice, "-s", f"{speed}", "-p", f"{pitch}", "-P", f"{20 + span}")
-        return [program, *options, "-w", str(path), "--", self.text]
+        speed, pitch = 110 + digest[0] * 110 // 255, digest[1] * 99 // 255
+        options = ("-v", self.voice, "-s", f"{speed}", "-p", f"{pitch}", "-w", str(path))
+        return [program, *options, "--", self.text]
 
 
 def speak(
@@ -118,7 +118,7 @@ def _say(program: str, folder: Path, take: Take) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         _run(take.command(program, part))
         part.rename(path)
-    except OSError as error:
+    except OSError as error:  # espeak-ng itself is silent about a file it cannot write
         raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
 
 

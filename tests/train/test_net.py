@@ -1,0 +1,120 @@
+"""The torch model is the paper's model, and thresholds in the loop are the delta algorithm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from deltakwt import reconstruct as oracle
+from deltakwt import reference
+from deltakwt.config import KWT1, KWT2, KWT3, Config
+from deltakwt.errors import DeltakwtError
+from deltakwt.thresholds import Thresholds
+from deltakwt.train import delta
+from deltakwt.train.grow import grow
+from deltakwt.train.net import Kwt, gelu
+
+SMALL = Config(dim=16, heads=2, mlp=32, layers=3)
+THRESHOLDS = Thresholds.parse("0.3_0.2_0.2_0.1_0.002_0.1_0.3_0.1")
+
+
+def arrays(net: Kwt) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in net.state().items()}
+
+
+def features(count: int, seed: int = 0) -> np.ndarray:
+    """(count, 98, 40): a slow walk, as the features of sound are."""
+    steps = np.random.default_rng(seed).standard_normal((count, 98, 40))
+    return (0.3 * steps.cumsum(axis=1)).astype(np.float32)
+
+
+def test_dense_logits_are_the_references() -> None:
+    net, x = Kwt(SMALL, seed=3), features(2)
+    with torch.no_grad():
+        ours = net(torch.from_numpy(x)).numpy()
+    for row, clip in zip(ours, x, strict=True):
+        np.testing.assert_allclose(row, reference.dense(SMALL, arrays(net), clip), atol=1e-4)
+
+
+def test_thresholds_in_the_loop_give_the_logits_of_the_delta_algorithm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # In 64 bits no rounding decides what is kept; the native scan has 32.
+    monkeypatch.setattr(delta, "reconstruct", delta._reconstruct_anywhere)
+    net, x = Kwt(SMALL, seed=3).double(), features(4).astype(np.float64)
+    rewrite = delta.thresholds_in_the_loop(THRESHOLDS, SMALL.layers)
+    with torch.no_grad():
+        ours = net(torch.from_numpy(x), rewrite=rewrite).numpy()
+    theirs = oracle.delta(SMALL, arrays(net), x, THRESHOLDS).logits
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 98, 16), (2, 2, 99, 99), (5, 1, 8), (1, 2, 7), (0, 98, 4)])
+def test_the_native_scan_is_the_references_scan(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(1).standard_normal(shape).cumsum(axis=-2).astype(np.float32)
+    expected, _ = oracle.reconstruct(x, 0.7)
+    np.testing.assert_array_equal(delta.reconstruct(torch.from_numpy(x), 0.7).numpy(), expected)
+    elsewhere = delta._reconstruct_anywhere(torch.from_numpy(x), 0.7)
+    np.testing.assert_array_equal(elsewhere.numpy(), expected)
+
+
+def test_the_native_scan_takes_rows_that_are_not_contiguous() -> None:
+    x = torch.randn(4, 3, 98).cumsum(2).transpose(1, 2)
+    expected, _ = oracle.reconstruct(x.numpy(), 0.5)
+    np.testing.assert_array_equal(delta.reconstruct(x, 0.5).numpy(), expected)
+
+
+def test_the_gradient_passes_the_thresholds_unchanged() -> None:
+    rows = torch.randn(2, 9, 4, requires_grad=True)
+    rewrite = delta.thresholds_in_the_loop(Thresholds(x=1.0), layers=1)
+    rewrite("x", 0, rows).sum().backward()
+    assert rows.grad is not None
+    assert torch.equal(rows.grad, torch.ones_like(rows))
+
+
+def test_gelu_and_its_gradient_are_torchs() -> None:
+    ours = torch.linspace(-30, 30, 4001, requires_grad=True)
+    theirs = ours.detach().clone().requires_grad_()
+    gelu(ours).pow(2).sum().backward()
+    F.gelu(theirs, approximate="tanh").pow(2).sum().backward()
+    torch.testing.assert_close(gelu(ours), F.gelu(theirs, approximate="tanh"))
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_frames_left_out_take_their_positions_with_them() -> None:
+    net, x = Kwt(SMALL, seed=3), torch.from_numpy(features(2))
+    with torch.no_grad():
+        assert torch.allclose(net(x, torch.arange(98)), net(x), atol=1e-5)
+        some = torch.arange(0, 98, 2)
+        changed = x.clone()
+        changed[:, 1::2] = 100.0  # frames that are not chosen do not matter
+        assert torch.equal(net(x, some), net(changed, some))
+
+
+@pytest.mark.parametrize("wide", [KWT2, KWT3])
+def test_a_grown_model_computes_the_same_logits(wide: Config) -> None:
+    narrow, x = Kwt(KWT1, seed=5), torch.from_numpy(features(3))
+    grown = Kwt(wide)
+    tensors = grow(KWT1, arrays(narrow), wide, seed=2)
+    grown.load({name: torch.from_numpy(tensor) for name, tensor in tensors.items()})
+    with torch.no_grad():
+        torch.testing.assert_close(grown(x), narrow(x), atol=2e-4, rtol=1e-4)
+
+
+def test_the_copies_in_a_grown_model_learn_different_things() -> None:
+    narrow = Kwt(KWT1, seed=5)
+    grown = Kwt(KWT2)
+    tensors = grow(KWT1, arrays(narrow), KWT2)
+    grown.load({name: torch.from_numpy(tensor) for name, tensor in tensors.items()})
+    grown(torch.from_numpy(features(2))).square().sum().backward()
+    gradient = grown.tensors["blocks.5.q.weight"].grad
+    assert gradient is not None
+    first, second = gradient[:, :64], gradient[:, 64:]
+    assert (first - second).abs().max() > 0.1 * first.abs().max()
+
+
+def test_a_model_cannot_grow_into_what_is_no_multiple_of_it() -> None:
+    with pytest.raises(DeltakwtError, match="cannot grow"):
+        grow(KWT2, arrays(Kwt(KWT2)), KWT3)

@@ -1,0 +1,137 @@
+"""`deltakwt train` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deltakwt.cli import build
+from deltakwt.cli.common import run
+from deltakwt.train import checkpoint
+
+
+def deltakwt(*words: str | Path) -> int:
+    return run(build(), [str(word) for word in words])
+
+
+def test_a_model_is_trained_and_described_as_json(
+    toy_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--size", "tiny", "--words", "low, high", "--epochs", "1", "--batch", "16")
+    out = tmp_path / "run"
+    assert deltakwt("train", "--data", toy_data, "--out", out, *options, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["training"]["plan"]["labels"] == ["_silence_", "_unknown_", "low", "high"]
+    assert json.loads((out / "config.json").read_text())["training"] == document["training"]
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--words", "low"], "give --data FOLDER"),
+        (["--data", "nowhere"], "nowhere: no such data folder"),
+        (["--data", "DATA", "--size", "kwt-9"], "--size kwt-9: there are kwt-1"),
+        (["--data", "DATA", "--words", "low,,high"], "give words of letters"),
+        (["--data", "DATA", "--words", "low,low"], "a word stands there twice"),
+        (["--data", "DATA", "--words", "missing"], "'missing': 0 training clips"),
+        (["--data", "DATA", "--words", "low", "--delta", "0.2_x"], "thresholds '0.2_x'"),
+        (["--data", "DATA", "--words", "low", "--teacher", "nobody"], "nobody: no such model"),
+        (["--data", "DATA", "--words", "low", "--from", "a", "--grow", "b"], "exclude each other"),
+    ],
+)
+def test_what_cannot_be_trained_ends_in_one_line(
+    toy_data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    line: str,
+) -> None:
+    options = [str(toy_data) if option == "DATA" else option for option in options]
+    assert deltakwt("train", "--out", tmp_path / "run", *options) == 2
+    said = capsys.readouterr().err
+    assert line in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_ctrl_c_keeps_the_run_and_says_how_to_go_on(toy_data: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "deltakwt", "train", "--out", "run", "--data", str(toy_data)]
+    command += ["--words", "low,high", "--epochs", "500", "--batch", "16", "--threads", "1"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    first = process.stderr.readline()  # a line of progress: the first step is done
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=60)[1]
+    assert "epoch 0/500" in first
+    assert "deltakwt train --resume --out run" in rest
+    assert process.returncode == 130
+    plan, state = checkpoint.load(tmp_path / "run")
+    assert plan.epochs == 500
+    assert 0 < state.step < 20
+
+
+def test_a_kill_leaves_no_half_written_checkpoint(toy_data: Path, tmp_path: Path) -> None:
+    script = tmp_path / "often.py"
+    script.write_text(
+        "from deltakwt.train import loop\n"
+        "from deltakwt.cli import main\n"
+        "loop.CHECKPOINT_SECONDS = 0.0\n"
+        "main()\n"
+    )
+    command = [sys.executable, str(script), "train", "--out", "run", "--data", str(toy_data)]
+    command += ["--words", "low,high", "--batch", "16", "--threads", "1"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    written = tmp_path / "run" / checkpoint.NAME
+    deadline = time.monotonic() + 60
+    while not written.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert checkpoint.load(tmp_path / "run")[1].step > 0
+
+
+@pytest.mark.skipif(not shutil.which("espeak-ng"), reason="needs espeak-ng")
+def test_new_words_from_synthetic_speech_are_spotted_in_voices_never_heard(
+    tmp_path: Path, trained: str
+) -> None:
+    """The walk-through of docs/custom-keywords.md, with fewer voices and epochs."""
+    import numpy as np
+
+    from deltakwt.dataset import split_of
+    from deltakwt.model import load
+    from deltakwt.train import synth
+    from deltakwt.train.plan import fine_tuning
+    from deltakwt.train.run import Request, train
+
+    words = ("lights", "music")
+    synth.speak(words, tmp_path / "speech", takes=1, others=150)
+    plan = fine_tuning(
+        epochs=6,
+        rate=1e-3,
+        synth=True,
+        labels=("_silence_", "_unknown_", *words),
+        data=(str(tmp_path / "speech"),),
+        batch=32,
+    )
+    plan = replace(plan, token_groups=((0.8, 3),))
+    assert train(Request(tmp_path / "model", plan, start=trained, threads=1)) is not None
+    model = load(tmp_path / "model")
+    held_out = [
+        (word, file)
+        for word in words
+        for file in (tmp_path / "speech" / word).iterdir()
+        if split_of(file.name) == "test"
+    ]
+    right = [word in {e.label for e in model.spot(file).events} for word, file in held_out]
+    assert len(right) > 10
+    assert np.mean(right) > 0.9
+    assert model(np.zeros(16_000, np.float32)).label == "_silence_"
