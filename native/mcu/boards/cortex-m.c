@@ -9,8 +9,8 @@
 const char *const board_name = BOARD_NAME;
 
 extern uint32_t board_stack_top[], board_data_start[], board_data_end[], board_data_load[];
+void reset(void);
 extern uint32_t board_bss_start[], board_bss_end[];
-int main(void);
 
 /* The CMSDK timer counts down at 25 MHz. With qemu -icount shift=0 an instruction takes one
  * nanosecond, so a tick is forty instructions. */
@@ -18,9 +18,8 @@ int main(void);
 enum { CONTROL = 0, VALUE = 1, RELOAD = 2, INSTRUCTIONS_A_TICK = 40 };
 
 uint32_t board_instructions(void) { return (0xffffffffu - TIMER[VALUE]) * INSTRUCTIONS_A_TICK; }
-uint32_t board_resolution(void) { return INSTRUCTIONS_A_TICK; }
 
-static void reset(void) {
+void reset(void) {
     *(volatile uint32_t *)0xe000ed88u |= 0xfu << 20; /* CPACR: the FPU */
     __asm__ volatile("dsb\nisb" ::: "memory");
     memcpy(board_data_start, board_data_load,
@@ -29,7 +28,7 @@ static void reset(void) {
     TIMER[RELOAD] = 0xffffffffu;
     TIMER[VALUE] = 0xffffffffu;
     TIMER[CONTROL] = 1;
-    board_exit(main());
+    board_exit(board_main());
 }
 
 static void fault(void) {
@@ -37,7 +36,7 @@ static void fault(void) {
     board_exit(3);
 }
 
-__attribute__((section(".vectors"), used)) static const void *const vectors[16] = {
-    board_stack_top,       (const void *)reset, (const void *)fault, (const void *)fault,
-    (const void *)fault,   (const void *)fault, (const void *)fault,
-};
+__attribute__((section(".vectors"), used)) static const struct {
+    uint32_t *stack;
+    void (*handlers[15])(void);
+} vectors = {board_stack_top, {reset, fault, fault, fault, fault, fault}};

@@ -9,18 +9,16 @@
 const char *const board_name = BOARD_NAME;
 
 extern uint32_t board_bss_start[], board_bss_end[];
-int main(void);
 
 uint32_t board_instructions(void) {
     uintptr_t count;
     __asm__ volatile("csrr %0, minstret" : "=r"(count));
     return (uint32_t)count;
 }
-uint32_t board_resolution(void) { return 1; }
 
 __attribute__((used)) static void reset(void) {
     memset(board_bss_start, 0, (size_t)((char *)board_bss_end - (char *)board_bss_start));
-    board_exit(main());
+    board_exit(board_main());
 }
 
 __attribute__((used)) static void fault(void) {

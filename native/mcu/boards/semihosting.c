@@ -56,14 +56,16 @@ _Noreturn void board_exit(int status) {
     }
 }
 
-/* ---- stack: painted once, searched for the deepest spot that lost its paint -------------------- */
+/* ---- stack: painted once, searched for the deepest spot that lost its paint --------------------
+ */
 
 extern uint32_t board_stack_bottom[], board_stack_top[]; /* linker script */
 #define PAINT 0x5afec0deu
 
 void board_paint_stack(void) {
     uint32_t here;
-    for (uint32_t *at = board_stack_bottom; at < &here - 16; at++) *(volatile uint32_t *)at = PAINT;
+    uintptr_t end = (uintptr_t)&here - 64; /* this function's own frame stays as it is */
+    for (volatile uint32_t *at = board_stack_bottom; (uintptr_t)at < end; at++) *at = PAINT;
 }
 
 size_t board_stack_used(void) {

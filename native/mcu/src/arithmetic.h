@@ -62,8 +62,7 @@ static inline void dk_add_norm(float *x, const float *r, const float *gain, cons
         variance = dk_mac(centred, centred, variance);
     }
     float scale = 1.0f / sqrtf(dk_mac(variance, 1.0f / DK_DIM, 1e-6f));
-    for (uint32_t i = 0; i < DK_DIM; i++)
-        x[i] = dk_mac((x[i] - mean) * scale, gain[i], bias[i]);
+    for (uint32_t i = 0; i < DK_DIM; i++) x[i] = dk_mac((x[i] - mean) * scale, gain[i], bias[i]);
 }
 
 /* ---- numbers in storage ---------------------------------------------------------------------- */

@@ -30,7 +30,8 @@ static float *room(dk_work *work, uint32_t which) {
 #endif
 }
 
-/* ---- keys and values: columns first .. first + DK_BLOCK - 1, of all tokens ---------------------- */
+/* ---- keys and values: columns first .. first + DK_BLOCK - 1, of all tokens ----------------------
+ */
 
 static void scan_key(const pass *p, uint32_t token, uint32_t first) {
     dk_work *work = p->work;
@@ -70,7 +71,8 @@ static void keys_and_values(const pass *p, uint32_t first) {
     }
 }
 
-/* ---- attention: one head, one token ------------------------------------------------------------ */
+/* ---- attention: one head, one token ------------------------------------------------------------
+ */
 
 /* exp(scores - top) of the scores that changed, or of all when the top is out of date. Returns
  * the sum of all. */
@@ -191,7 +193,8 @@ static void attention(const pass *p, uint32_t head, uint32_t tokens) {
     }
 }
 
-/* ---- MLP: hidden features first .. first + DK_BLOCK - 1, one token ------------------------------ */
+/* ---- MLP: hidden features first .. first + DK_BLOCK - 1, one token ------------------------------
+ */
 
 static const float GELU_STEEPEST = 1.13f; /* no slope of the GELU is greater */
 
@@ -227,10 +230,9 @@ static void feed_forward(const pass *p, uint32_t first, uint32_t tokens) {
     for (uint32_t t = 0; t < tokens; t++) {
         float *x = work->x[t], *partial = work->a.partial[t];
         int exact = is_exact(p, DK_SITE_MLP_IN, t);
-        uint32_t kept =
-            first ? dk_recall_token(x, s->x, exact, work->list, work->mask[t])
-                  : dk_scan_token(x, s->x, theta_of(p, DK_SITE_MLP_IN), exact, work->list,
-                                  work->mask[t]);
+        uint32_t kept = first ? dk_recall_token(x, s->x, exact, work->list, work->mask[t])
+                              : dk_scan_token(x, s->x, theta_of(p, DK_SITE_MLP_IN), exact,
+                                              work->list, work->mask[t]);
         p->macs[DK_MLP1] += kept * DK_BLOCK;
         if (kept) {
             if (exact) memcpy(s->hidden, w->mlp_in_bias + first, sizeof s->hidden);
@@ -247,7 +249,8 @@ static void feed_forward(const pass *p, uint32_t first, uint32_t tokens) {
     }
 }
 
-/* ---- the model --------------------------------------------------------------------------------- */
+/* ---- the model ---------------------------------------------------------------------------------
+ */
 
 static void run_layer(const pass *p) {
     dk_work *work = p->work;
@@ -267,7 +270,8 @@ static void dense_row(const float *x, const dk_matrix *w, const float *bias, flo
     for (uint32_t r = 0; r < w->rows; r++) {
         const dk_weight *row = (const dk_weight *)w->data + (size_t)r * w->stride;
         float value = w->scales ? x[r] * w->scales[r] : x[r];
-        for (uint32_t c = 0; c < w->cols; c++) out[c] = dk_mac(value, dk_from_weight(row[c]), out[c]);
+        for (uint32_t c = 0; c < w->cols; c++)
+            out[c] = dk_mac(value, dk_from_weight(row[c]), out[c]);
     }
 }
 

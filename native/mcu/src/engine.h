@@ -50,7 +50,7 @@ typedef struct {
     float x[DK_DIM]; /* reference of the input */
     float q[DK_HEAD_DIM], q_reference[DK_HEAD_DIM];
     float scores[DK_COLUMNS], scores_reference[DK_COLUMNS];
-    float power[DK_COLUMNS];         /* exp(reference - top) */
+    float power[DK_COLUMNS]; /* exp(reference - top) */
     float softmax_reference[DK_COLUMNS];
     float head[DK_HEAD_DIM], head_reference[DK_HEAD_DIM];
     float result[DK_DIM]; /* of the projection */
@@ -103,7 +103,8 @@ typedef struct {
 void dk_infer(const dk_model *model, dk_work *work, const dk_feature *features, uint32_t first,
               const float *thresholds, float *logits, uint32_t macs[DK_PRODUCTS]);
 
-extern const dk_model dk_flash_model; /* weights.c */
+extern const dk_model dk_flash_model;       /* weights.c */
+extern const dk_frontend dk_flash_frontend; /* tables.c */
 
 #ifdef __cplusplus
 }

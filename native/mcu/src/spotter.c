@@ -1,0 +1,129 @@
+/* The interface of dk.h: samples to features, a window of features every hop, words. */
+#include "arithmetic.h"
+#include "clip.h"
+#include "decision.h"
+#include "dk.h"
+#include "internal.h"
+#include "profile.h"
+
+enum { SECOND = 16000, WORD = SECOND / 2, WAITING = 8 };
+
+/* All the memory there is. */
+static struct {
+    union {
+        dk_work infer;
+        struct { /* a clip by itself, before its inference */
+            float energies[DK_FRAMES * DK_BANDS], column[DK_FRAMES];
+        } clip;
+    } work;
+    dk_feature features[DK_FRAMES * DK_FEATURES]; /* a ring of rows */
+    uint8_t stream_memory[sizeof(dk_stream) + DK_ALIGN];
+    dk_stream *stream;
+    dk_decider decider;
+    dk_event events[WAITING];
+    uint32_t first_event, waiting;
+    uint32_t rows, due; /* rows in the ring; rows that the next window still needs */
+    uint32_t next;      /* row of the ring that is written next: the oldest, once it is full */
+    uint32_t macs[DK_PRODUCTS];
+} ram;
+
+const uint32_t DK_RAM_BYTES = sizeof ram, DK_LABEL_COUNT = DK_LABELS;
+
+void dk_init(void) {
+    memset(&ram, 0, sizeof ram);
+    ram.due = DK_FRAMES;
+    dk_stream_init(ram.stream_memory, sizeof ram.stream_memory, &dk_flash_frontend, &dk_front_end,
+                   &ram.stream);
+    dk_decider_init(&ram.decider);
+}
+
+/* Where the word lies: in what the windows share that heard it. Smoothing makes both the first
+ * and the best window late, by half of its span. */
+static void add_event(const dk_decided *found) {
+    const int64_t hop = (int64_t)DK_HOP_FRAMES * DK_HOP, late = (DK_SMOOTH_WINDOWS - 1) * hop / 2;
+    int64_t best = (int64_t)found->peak * hop - late, first = (int64_t)found->first * hop - late;
+    if (best < 0) best = 0;
+    if (first < 0) first = 0;
+    int64_t length = first + SECOND - best, middle = (best + first + SECOND) / 2;
+    int64_t half = (length > WORD ? length : (int64_t)WORD) / 2;
+    if (ram.waiting == WAITING) return; /* nobody asks for them */
+    dk_event *event = &ram.events[(ram.first_event + ram.waiting++) % WAITING];
+    event->label = (uint32_t)found->label;
+    event->score = found->score;
+    event->start = (uint64_t)(middle > half ? middle - half : 0);
+    event->end = (uint64_t)(middle + half);
+    event->time = (uint64_t)found->window * (uint64_t)hop + SECOND +
+                  (dk_front_end.smooth ? (uint64_t)DK_HOP : 0);
+}
+
+static void add_row(const float *row) {
+    dk_feature *to = ram.features + ram.next * DK_FEATURES;
+    for (uint32_t i = 0; i < DK_FEATURES; i++) to[i] = dk_to_feature(row[i]);
+    ram.next = ram.next + 1 < DK_FRAMES ? ram.next + 1 : 0;
+    if (--ram.due) return;
+    ram.due = DK_HOP_FRAMES;
+    float logits[DK_LABELS];
+    dk_decided found;
+    dk_infer(&dk_flash_model, &ram.work.infer, ram.features, ram.next, dk_thresholds, logits,
+             ram.macs);
+    if (dk_decide(&ram.decider, logits, &found)) add_event(&found);
+}
+
+void dk_push(const int16_t *samples, size_t count) {
+    float block[DK_HOP], row[DK_FEATURES];
+    while (count) {
+        uint32_t part = count < DK_HOP ? (uint32_t)count : (uint32_t)DK_HOP, rows = 0;
+        for (uint32_t i = 0; i < part; i++) block[i] = (float)samples[i] * (1.0f / 32768.0f);
+        dk_stream_push(ram.stream, block, part, row, &rows); /* at most one row */
+        if (rows) add_row(row);
+        samples += part;
+        count -= part;
+    }
+}
+
+int dk_result(dk_event *event) {
+    if (!ram.waiting) return 0;
+    *event = ram.events[ram.first_event];
+    ram.first_event = (ram.first_event + 1) % WAITING;
+    ram.waiting--;
+    return 1;
+}
+
+const uint32_t *dk_macs(void) { return ram.macs; }
+
+/* As of a stream, but the floor is known from the whole clip. */
+void dk_clip_features(const int16_t *samples) {
+    const dk_kernels *kernels = dk_flash_frontend.kernels;
+    float *energies = ram.work.clip.energies, row[DK_FEATURES];
+    dk_init();
+    for (uint32_t t = 0; t < DK_FRAMES; t++) {
+        for (uint32_t i = 0; i < DK_FRAME; i++)
+            ram.stream->samples[i] = (float)samples[t * DK_HOP + i] * (1.0f / 32768.0f);
+        kernels->energies(&dk_flash_frontend, ram.stream->samples, 1, energies + t * DK_BANDS,
+                          ram.stream->work);
+    }
+    dk_steady_logs(kernels, &dk_front_end, energies, DK_FRAMES, ram.work.clip.column);
+    for (uint32_t t = 0; t < DK_FRAMES; t++) {
+        kernels->gemm(energies + t * DK_BANDS, DK_BANDS, 1, &dk_flash_frontend.dct, NULL, row,
+                      DK_COEFFICIENTS);
+        for (uint32_t i = 0; i < DK_FEATURES; i++)
+            ram.features[t * DK_FEATURES + i] = dk_to_feature(row[i]);
+    }
+}
+
+void dk_clip_infer(float *logits, int dense) {
+    dk_infer(&dk_flash_model, &ram.work.infer, ram.features, 0, dense ? NULL : dk_thresholds,
+             logits, ram.macs);
+}
+
+uint32_t dk_clip(const int16_t *samples, float *logits) {
+    uint32_t macs[DK_PRODUCTS], best = 0;
+    dk_clip_features(samples);
+    dk_clip_infer(logits, 0);
+    memcpy(macs, ram.macs, sizeof macs);
+    dk_init();
+    memcpy(ram.macs, macs, sizeof macs);
+    for (uint32_t i = 1; i < DK_LABELS; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}

@@ -1,0 +1,160 @@
+/* The self-test: a word, noise and silence, dense and delta, then the word as a stream. Prints what
+ * it hears, and what that took. Clips named on the command line are heard as well. */
+#include "board.h"
+#include "clip.h"
+#include "clips.h"
+#include "config.h"
+#include "dk.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SECOND = 16000 };
+
+static int16_t clip[SECOND];
+
+static void print_number(uint32_t number, uint32_t base, uint32_t least) {
+    char text[12];
+    uint32_t at = sizeof text - 1, digits = 0;
+    text[at] = '\0';
+    do {
+        text[--at] = "0123456789abcdef"[number % base];
+        number /= base;
+    } while (++digits < least || number);
+    board_print(text + at);
+}
+
+static void print_decimal(const char *before, uint32_t number) {
+    board_print(before);
+    print_number(number, 10, 1);
+}
+
+/* The numbers as they are in memory: two machines agree when these do. */
+static void print_bits(const char *name, const char *how, const float *logits) {
+    board_print("logits ");
+    board_print(name);
+    board_print(how);
+    for (uint32_t i = 0; i < DK_LABELS; i++) {
+        uint32_t bits;
+        memcpy(&bits, logits + i, sizeof bits);
+        board_print(" ");
+        print_number(bits, 16, 8);
+    }
+    board_print("\n");
+}
+
+static uint32_t best_of(const float *logits) {
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < DK_LABELS; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+static uint32_t macs_of_last(void) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < 6; i++) sum += dk_macs()[i];
+    return sum;
+}
+
+static void hear(const char *name, const int16_t *samples, float *dense, float *delta) {
+    uint32_t start = board_instructions();
+    dk_clip_features(samples);
+    uint32_t featured = board_instructions();
+    dk_clip_infer(dense, 1);
+    uint32_t full = macs_of_last(), densed = board_instructions();
+    dk_clip_infer(delta, 0);
+    uint32_t end = board_instructions();
+    board_print("clip ");
+    board_print(name);
+    board_print(" label ");
+    board_print(dk_labels[best_of(delta)]);
+    print_decimal(" dense ", densed - featured);
+    print_decimal(" delta ", end - densed);
+    print_decimal(" front_end ", featured - start);
+    print_decimal(" macs ", macs_of_last());
+    print_decimal(" of ", full);
+    board_print("\n");
+    print_bits(name, " dense", dense);
+    print_bits(name, " delta", delta);
+}
+
+/* Every word of the command line after the first is a file of 16-bit samples. */
+static void hear_files(void) {
+    static char line[8192];
+    float dense[DK_LABELS], delta[DK_LABELS];
+    size_t length = board_arguments(line, sizeof line - 1);
+    uint32_t word = 0;
+    for (size_t at = 0; at < length; word++) {
+        size_t end = at;
+        while (end < length && line[end] != ' ' && line[end] != '\0') end++;
+        line[end] = '\0';
+        if (word && end > at) {
+            memset(clip, 0, sizeof clip);
+            if (board_read_file(line + at, clip, sizeof clip)) {
+                hear(line + at, clip, dense, delta);
+            } else {
+                board_print(line + at);
+                board_print(": cannot be read\n");
+            }
+        }
+        at = end + 1;
+    }
+}
+
+/* The word in two seconds of silence, in blocks of every size. */
+static uint32_t hear_stream(void) {
+    dk_event event;
+    uint32_t events = 0;
+    dk_init();
+    memset(clip, 0, sizeof clip);
+    for (uint32_t part = 0; part < 3; part++) {
+        const int16_t *samples = part == 1 ? test_word : clip;
+        for (uint32_t at = 0, size = 1; at < SECOND; at += size, size = size % 400 + 1) {
+            if (size > SECOND - at) size = SECOND - at;
+            dk_push(samples + at, size);
+            while (dk_result(&event)) {
+                events++;
+                board_print("event ");
+                board_print(dk_labels[event.label]);
+                print_decimal(" score ", (uint32_t)(event.score * 1e6f + 0.5f));
+                print_decimal("e-6 start ", (uint32_t)event.start);
+                print_decimal(" end ", (uint32_t)event.end);
+                print_decimal(" time ", (uint32_t)event.time);
+                board_print("\n");
+            }
+        }
+    }
+    return events;
+}
+
+static int right(const float *dense, const float *delta) {
+    for (uint32_t i = 0; i < DK_LABELS; i++)
+        if (!(fabsf(dense[i] - test_expected[i]) <= test_tolerance)) return 0;
+    return best_of(delta) == test_expected_delta;
+}
+
+int board_main(void) {
+    float dense[DK_LABELS], delta[DK_LABELS], word_dense[DK_LABELS], word_delta[DK_LABELS];
+    board_print("board ");
+    board_print(board_name);
+    board_print("\nmodel " DK_MODEL_NAME "\n");
+    board_paint_stack();
+    hear("word", test_word, word_dense, word_delta);
+    uint32_t random = 1;
+    for (uint32_t i = 0; i < SECOND; i++) {
+        random = random * 1664525u + 1013904223u;
+        clip[i] = (int16_t)((int32_t)(random >> 16) % 64 - 32);
+    }
+    hear("hiss", clip, dense, delta);
+    memset(clip, 0, sizeof clip);
+    hear("silence", clip, dense, delta);
+    hear_files();
+    uint32_t events = hear_stream();
+    print_decimal("ram ", DK_RAM_BYTES);
+    print_decimal("\nstack ", (uint32_t)board_stack_used());
+    print_decimal("\nevents ", events);
+    int passed = right(word_dense, word_delta);
+    board_print(passed ? "\nself-test passed\n"
+                       : "\nself-test FAILED: other logits than expected\n");
+    return !passed;
+}

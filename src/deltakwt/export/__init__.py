@@ -1,0 +1,1 @@
+"""A model as a folder of C that stands alone, for microcontrollers."""
