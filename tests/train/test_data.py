@@ -76,13 +76,13 @@ def test_no_speaker_is_heard_in_two_splits(toy_data: Path, tmp_path: Path) -> No
 
 def test_an_epoch_holds_every_wanted_clip_and_its_shares(toy_data: Path, tmp_path: Path) -> None:
     task = make_task(open_cache([toy_data], tmp_path), LABELS, "train")
-    rows, labels = task.epoch(seed=1, epoch=0)
+    rows, labels = task.epoch(1, 0, unknown_share=0.18, silence_share=0.1)
     wanted = labels >= 2
     assert sorted(rows[wanted]) == sorted(task.wanted)
     assert set(rows[labels == 0]) == {SILENT}
     assert np.sum(labels == 0) == np.ceil(0.10 * len(task.wanted))
     assert np.sum(labels == 1) == np.ceil(0.18 * len(task.wanted))
-    again, other = task.epoch(1, 0)[0], task.epoch(1, 1)[0]
+    again, other = task.epoch(1, 0, 0.18)[0], task.epoch(1, 1, 0.18)[0]
     assert np.array_equal(rows, again)
     assert not np.array_equal(rows, other)
 

@@ -79,7 +79,7 @@ class Trainer:
             parts = [mfcc(mel_energies(part.to(self.device))) for part in torch.split(clips, 64)]
             self.heard = torch.cat(parts)  # (n, 98, 40)
         self.answers = self.answers.to(self.device)
-        self.steps_an_epoch = max(1, len(training.epoch(plan.seed, 0)[0]) // plan.batch)
+        self.steps_an_epoch = max(1, len(self._order(0)[0]) // plan.batch)
         self.steps = self.steps_an_epoch * plan.epochs
         self.stop = False
 
@@ -151,7 +151,9 @@ class Trainer:
 
     def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         if getattr(self, "_epoch", None) != epoch:
-            self._epoch, self._rows = epoch, self.training.epoch(self.plan.seed, epoch)
+            plan = self.plan
+            shares = plan.unknown_share, plan.silence_share
+            self._epoch, self._rows = epoch, self.training.epoch(plan.seed, epoch, *shares)
         return self._rows
 
     def _loss(self, shard: Shard, part: float) -> Tensor:

@@ -28,6 +28,8 @@ class Plan:
     warmup: float = 0.05  # of all steps
     weight_decay: float = 0.1
     smoothing: float = 0.1  # of the labels
+    unknown_share: float = 0.18  # clips of other words in an epoch, as a part of the wanted
+    silence_share: float = 0.10
     ema: float = 0.999
     clip_norm: float = 1.0
     seed: int = 1
@@ -77,7 +79,7 @@ def from_nothing(
     *, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any
 ) -> Plan:
     """The long plan: few tokens first, all tokens and the thresholds at the end."""
-    return Plan(epochs=epochs or 60, rate=rate or 1e-3, recipe=_recipe(synth), **chosen)
+    return Plan(epochs=epochs or 60, rate=rate or 1e-3, **_synthetic(synth), **chosen)
 
 
 def fine_tuning(
@@ -91,14 +93,16 @@ def fine_tuning(
         token_groups=(),
         ease_from=0.0,
         delta_from=0.0,
-        recipe=_recipe(synth),
+        **_synthetic(synth),
         **chosen,
     )
 
 
-def _recipe(synth: bool) -> Recipe:
-    """Synthetic speech knows no room, so it is given one."""
-    return Recipe(room_chance=0.5) if synth else Recipe()
+def _synthetic(synth: bool) -> dict[str, Any]:
+    """Synthetic speech knows no room and is soon learned by heart: give it rooms, other words."""
+    if not synth:
+        return {}
+    return {"recipe": Recipe(room_chance=0.5), "unknown_share": 1.0, "silence_share": 0.2}
 
 
 def _tuple(value: Any) -> Any:

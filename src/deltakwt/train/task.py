@@ -31,7 +31,7 @@ class Task:
     others: Rows  # rows of all other words: the unknown
 
     def epoch(
-        self, seed: int, epoch: int, unknown_share: float = 0.18, silence_share: float = 0.10
+        self, seed: int, epoch: int, unknown_share: float = 0.1, silence_share: float = 0.1
     ) -> tuple[Rows, Rows]:
         """Rows (SILENT for silence) and labels of one epoch, shuffled.
 
@@ -86,7 +86,7 @@ def validation_clips(cache: Cache, task: Task, seed: int = 0) -> tuple[Tensor, T
 
     Half of the silence is digital zero and half recorded noise at all volumes.
     """
-    rows, labels = task.epoch(seed, 0, unknown_share=0.1)
+    rows, labels = task.epoch(seed, 0)
     clips = cache.clips(rows)
     silent = torch.from_numpy(rows == SILENT).nonzero()[:, 0][::2]
     rng = torch.Generator().manual_seed(seed)
