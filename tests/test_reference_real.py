@@ -110,10 +110,9 @@ def test_each_native_stage_follows_from_its_input(kwt1, engine, features, number
     for layer in range(config.layers):
         w, queries = block_weights(weights, layer), 1 if layer == config.layers - 1 else len(x)
 
-        def site(name, values, layer=layer, rows=None):
-            rows = len(values)
-            seen, kept = trace[name][layer][:rows], trace[f"{name}.mask"][layer][:rows].astype(bool)
-            check_encoding(values, seen, kept, theta[name])
+        def site(name, values, layer=layer):
+            seen = trace[name][layer, : len(values)]
+            check_encoding(values, seen, trace[f"{name}.mask"][layer, : len(values)], theta[name])
             return seen
 
         seen = site("x", x)
