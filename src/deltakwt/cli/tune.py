@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,20 +14,26 @@ from deltakwt.cli.common import (
     DataOption,
     JsonOption,
     ModelOption,
-    console,
     fail,
     load_model,
     print_json,
     progress,
-    table,
+)
+from deltakwt.cli.tune_show import (
+    command,
+    document,
+    keep,
+    make,
+    plot_sweep,
+    show,
+    show_sweep,
+    write_json,
 )
 
 if TYPE_CHECKING:
     from deltakwt.model import Model
-    from deltakwt.tune.confirm import Choice
-    from deltakwt.tune.measure import Measured
     from deltakwt.tune.pool import Pool
-    from deltakwt.tune.run import Outcome, Plan
+    from deltakwt.tune.run import Plan
 
 HELD_OUT = 0.3  # of the speakers, where there is no test set
 
@@ -126,7 +130,7 @@ def tune(
     goals.check(loaded.config)
     folder = out or Path(f"tune-{Path(model).stem}")
     if join is None:
-        _make(folder)
+        make(folder)
     plan = Plan(
         goals=goals,
         mix=quality,
@@ -148,12 +152,12 @@ def tune(
         return
     assert unseen is not None
     outcome = run_tune(loaded, pool, unseen, plan, _bar)
-    document = _document(loaded, pool, unseen, plan, outcome)
-    _keep(folder, loaded, outcome, plan, document, write)
+    found = document(loaded, pool, unseen, plan, outcome)
+    keep(folder, loaded, outcome, plan, found, write)
     if as_json:
-        print_json(document)
+        print_json(found)
     else:
-        _show(outcome, pool, unseen, plan, folder)
+        show(outcome, pool, unseen, plan, folder)
     for reason in outcome.missed.values():
         fail(reason)
     if outcome.missed:
@@ -196,27 +200,27 @@ def sweep(
     small = Judge(loaded.config, loaded.engine, subset_of(pool, subset), weights)
     with progress("sweep") as bar:
         found = run_sweep(small, full, points, least, bar.update)
-    document = {
+    result = {
         "model": model,
         "data": pool.name,
         "clips": len(pool),
         "subset": len(small.pool),
         "mix": str(weights),
         "seed": seed,
-        "command": _command(),
+        "command": command(),
         "settings": [{**m.point.to_json(), **m.to_json()} for m in found.subset],
         "pareto": [{**m.point.to_json(), **m.to_json()} for m in found.full],
     }
     if out is not None:
-        _make(out)
-        _write_json(out / "sweep.json", document)
+        make(out)
+        write_json(out / "sweep.json", result)
         if found.full:
-            _plot_sweep(out, found.full, f"{model}: sweep, {pool.name}")
+            plot_sweep(out, found.full, f"{model}: sweep, {pool.name}")
     if as_json:
-        print_json(document)
+        print_json(result)
     else:
         title = f"{model}: {len(points)} settings on {len(small.pool)} clips, front on {len(pool)}"
-        _show_sweep(title, found.full)
+        show_sweep(title, found.full)
 
 
 def _pools(
@@ -264,166 +268,3 @@ def _fitted(plan: Plan, pool: Pool) -> Plan:
 def _bar(what: str) -> Iterator[Callable[[float, float], None]]:
     with progress(what) as bar:
         yield bar.update
-
-
-def _make(folder: Path) -> None:
-    from deltakwt.errors import DeltakwtError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DeltakwtError(f"--out {folder}: cannot be made: {error.strerror}") from None
-
-
-def _command() -> str:
-    import shlex
-
-    return shlex.join(["deltakwt", *sys.argv[1:]])
-
-
-def _document(
-    model: Model, pool: Pool, unseen: Pool, plan: Plan, outcome: Outcome
-) -> dict[str, Any]:
-    from deltakwt.tune.profiles import machine
-
-    return {
-        "model": model.name,
-        "search": {"data": pool.name, "clips": pool.counts(), "trials": outcome.trials},
-        "test": {"data": unseen.name, "clips": unseen.counts()},
-        "mix": str(plan.mix),
-        "cost_mix": str(plan.cost_mix),
-        "seed": plan.seed,
-        "machine": machine(),
-        "isa": model.engine.isa,
-        "command": _command(),
-        "profiles": {c.name: {**c.point.to_json(), **c.to_json()} for c in outcome.choices},
-        "missed": outcome.missed,
-        "front": [
-            {**c.measured.point.to_json(), **c.measured.to_json()} for c in outcome.candidates
-        ],
-    }
-
-
-def _keep(
-    folder: Path, model: Model, outcome: Outcome, plan: Plan, document: dict[str, Any], write: bool
-) -> None:
-    """front.json, pictures, and the profiles: in the model folder, or beside the study."""
-    from deltakwt.registry import resolve
-    from deltakwt.tune.profiles import profile_of, write_profiles
-
-    _write_json(folder / "front.json", document)
-    _plot(folder, model, outcome)
-    facts = {
-        "data": document["test"]["data"],
-        "searched": document["search"]["data"],
-        "mix": str(plan.mix),
-        "cost_mix": str(plan.cost_mix),
-        "seed": plan.seed,
-        "isa": model.engine.isa,
-    }
-    profiles = [profile_of(choice, facts, document["command"]) for choice in outcome.choices]
-    home = resolve(model.name)
-    write_profiles(home if write and home.is_dir() else folder, profiles)
-
-
-def _write_json(path: Path, document: dict[str, Any]) -> None:
-    from deltakwt.errors import DeltakwtError
-    from deltakwt.weights import write_atomically
-
-    try:
-        write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from None
-
-
-def _plot(folder: Path, model: Model, outcome: Outcome) -> None:
-    from deltakwt.errors import MissingExtra
-    from deltakwt.tune.plots import plot_front, plot_parallel, plot_sensitivity
-
-    measured = [candidate.measured for candidate in outcome.candidates]
-    name = Path(model.name).name
-    try:
-        plot_front(folder / "front.png", measured, outcome.choices, f"{name}: the front")
-        plot_parallel(
-            folder / "thresholds.png", measured, model.config.layers, f"{name}: thresholds"
-        )
-        if outcome.slopes is not None:
-            plot_sensitivity(folder / "sensitivity.png", outcome.slopes, f"{name}: sensitivity")
-    except MissingExtra as error:
-        fail(str(error))
-
-
-def _plot_sweep(folder: Path, measured: list[Measured], title: str) -> None:
-    from deltakwt.errors import MissingExtra
-    from deltakwt.tune.plots import plot_front
-
-    try:
-        plot_front(folder / "sweep.png", measured, [], title)
-    except MissingExtra as error:
-        fail(str(error))
-
-
-def _show(outcome: Outcome, pool: Pool, unseen: Pool, plan: Plan, folder: Path) -> None:
-    out = console()
-    front = table(
-        f"The front on {len(pool)} clips of {pool.name} ({outcome.trials} trials)",
-        "MACs",
-        "MHSA",
-        "accuracy",
-        "loss",
-        "front end",
-    )
-    for candidate in outcome.candidates:
-        m = candidate.measured
-        front.add_row(
-            f"{m.macs:.2f}%",
-            f"{m.mhsa:.2f}%",
-            f"{m.accuracy:.2f}%",
-            f"{m.loss:+.2f} ± {1.96 * m.loss_error:.2f}",
-            str(m.point.steady),
-        )
-    out.print(front)
-    chosen = table(
-        f"Chosen, on {len(unseen)} clips of {unseen.name} that the search never saw"
-        f" (mix {plan.mix}; cost {plan.cost_mix})",
-        "profile",
-        "accuracy (95%)",
-        "loss (95%)",
-        "MACs",
-        "MHSA",
-        "ms (dense)",
-        "front end",
-    )
-    for choice in outcome.choices:
-        chosen.add_row(*_row(choice))
-    out.print(chosen)
-    out.print(f"Study, front.json and pictures: {folder}")
-
-
-def _row(choice: Choice) -> list[str]:
-    test = choice.test
-    low, high = choice.accuracy_interval
-    least, most = choice.loss_interval
-    return [
-        choice.name,
-        f"{test.accuracy:.2f}% ({low:.2f} to {high:.2f})",
-        f"{test.loss:+.2f} ({least:+.2f} to {most:+.2f})",
-        f"{test.macs:.2f}%",
-        f"{test.mhsa:.2f}%",
-        f"{choice.ms:.3f} ({choice.dense_ms:.3f})",
-        str(test.point.steady),
-    ]
-
-
-def _show_sweep(title: str, full: list[Measured]) -> None:
-    rows = table(title, "thresholds", "accuracy", "loss", "MHSA", "MACs", "MHSA speed-up")
-    for m in full:
-        rows.add_row(
-            str(m.point.thresholds),
-            f"{m.accuracy:.2f}%",
-            f"{m.loss:+.2f}",
-            f"{m.mhsa:.2f}%",
-            f"{m.macs:.2f}%",
-            f"{100 / m.mhsa:.1f}x",
-        )
-    console().print(rows)

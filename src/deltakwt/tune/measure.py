@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from deltakwt.config import Config
 from deltakwt.engine import Engine
-from deltakwt.frontend import PLAIN
+from deltakwt.frontend import PLAIN, Steady
 from deltakwt.macs import dense_macs
 from deltakwt.thresholds import Thresholds
 from deltakwt.tune.mix import GROUPS, Mix
@@ -35,6 +35,7 @@ class Measured:
     doubt: Floats  # (n,) 1 - probability of the target
     dense_doubt: Floats  # (n,)
     divergence: Floats  # (n,) KL(dense || delta) in nats
+    distance: Floats  # (n,) of the logits from the dense ones on the same features
     percent: Floats  # (n,) MACs of the whole model
     mhsa_percent: Floats  # (n,)
     weight: Floats  # (n,) in accuracy; sums to 1
@@ -72,6 +73,13 @@ class Measured:
         of the validation clips, divergence tells most about the loss on the other half.
         """
         return (self.soft_loss + POINTS_PER_NAT * self.kl) / 2
+
+    @property
+    def drift(self) -> float:
+        """Mean distance of the logits. Every clip adds to it, not only those in doubt, so that it
+        tells the worth of single thresholds apart with few clips.
+        """
+        return float(self.weight @ self.distance)
 
     @property
     def kl(self) -> float:
@@ -141,6 +149,7 @@ class Judge:
         self.mix, self.cost_mix, self.timed = mix, cost_mix or mix, timed
         features = pool.features(engine, PLAIN)
         self.dense = _log_softmax(engine.batch(features).logits)  # (n, labels)
+        self._dense: dict[Steady, Floats] = {PLAIN: self.dense}
         answers = self.dense.argmax(axis=1)
         self.targets = pool.targets if pool.labelled else answers
         self.dense_right = answers == self.targets
@@ -163,6 +172,7 @@ class Judge:
             1 - np.exp(logs[np.arange(len(chosen)), targets]),
             self.dense_doubt[chosen],
             (np.exp(dense) * (dense - logs)).sum(axis=1),
+            self._distance(logs, point.steady, chosen),
             100 * batch.macs.sum(axis=(1, 2)) / whole.sum(),
             100 * batch.macs[:, :, :4].sum(axis=(1, 2)) / whole[:, :4].sum(),
             self.pool.weights(self.mix, chosen),
@@ -170,6 +180,15 @@ class Judge:
             self.pool.groups[chosen],
             self.milliseconds(point) if self.timed else None,
         )
+
+    def _distance(self, logs: Floats, steady: Steady, chosen: NDArray[np.int64]) -> Floats:
+        """(chosen,) from the dense logits on the same features, whatever their common offset."""
+        if steady not in self._dense:
+            features = self.pool.features(self.engine, steady)
+            self._dense[steady] = _log_softmax(self.engine.batch(features).logits)
+        gap = logs - self._dense[steady][chosen]
+        gap -= gap.mean(axis=1, keepdims=True)
+        return np.asarray(np.sqrt((gap**2).sum(axis=1)))
 
     def milliseconds(self, point: Point | None) -> float:
         """A clip of the cost mix on one core, features to logits; None is the dense model.

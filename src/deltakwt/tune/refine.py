@@ -5,9 +5,9 @@ saved (the Lagrangian condition). So from a setting with one threshold a site, t
 cheap to raise are raised and dear ones are lowered, while the cost is walked down: each step is a
 point of the front.
 
-What a threshold loses and saves is found by a screening experiment: all thresholds are nudged up
-or down at once, by the signs of a Hadamard matrix, so that every run tells about every threshold.
-One at a time would need as many runs and drown in the chaos of threshold decisions.
+What a threshold loses and saves is found by a screening experiment: all are nudged up or down at
+once, by the signs of a Hadamard matrix, so that every run tells about every direction. One at a
+time would need as many runs and drown in the chaos of threshold decisions.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from deltakwt.tune.space import Point
 
 Table = NDArray[np.float64]  # (layers, 8)
 
-NUDGE = 1.25  # thresholds are multiplied or divided by this to see what happens
-STRIDE = log(1.4)  # no threshold moves further in one step
+NUDGE = 1.4  # thresholds are multiplied or divided by this to see what happens
+STRIDE = log(1.5)  # no threshold moves further in one step
 GAIN = 0.5  # how much of the way to equal rates is gone in one step
-SHRINK = 0.93  # of the cost, a step
+SHRINK = 0.9  # of the cost, a step
 EVEN_STEPS = 2  # that only make the rates equal, before the cost is walked down
 MAX_STEPS = 40
+SHAPES = 3  # level, tilt and bend of a site over the layers
+LEVELLING = 2
 
 Report = Callable[[float, float], None]
 
@@ -38,7 +40,7 @@ Report = Callable[[float, float], None]
 class Slopes:
     """What raising each threshold by NUDGE does, all others being where they are on average."""
 
-    loss: Table  # points of expected error
+    loss: Table  # mean distance of the logits from the dense ones
     saving: Table  # percent of the model's MACs
     noise: float  # of an entry of `loss`
     cost: float  # percent of the model's MACs
@@ -66,27 +68,48 @@ def active(judge: Judge, point: Point) -> NDArray[np.bool_]:
     return table
 
 
+def shapes_over_depth(judge: Judge, point: Point) -> list[Table]:
+    """The directions that are nudged, each (layers, 8): a site's level, tilt and bend over depth.
+
+    Sensitivity changes slowly from layer to layer. Three smooth shapes a site need a quarter of
+    the runs that one direction a threshold would, and each stands out of the noise.
+    """
+    alive = active(judge, point)
+    directions = []
+    for site in range(alive.shape[1]):
+        layers = np.flatnonzero(alive[:, site])
+        powers = np.vander(layers / max(1, judge.config.layers - 1), SHAPES, increasing=True)
+        orthogonal = np.linalg.qr(powers)[0].T * np.sqrt(len(layers)) if len(layers) else []
+        for shape in orthogonal:
+            direction = np.zeros(alive.shape)
+            direction[layers, site] = shape
+            directions.append(direction)
+    return directions
+
+
 def slopes(
     judge: Judge, point: Point, count: int, turn: int = 0, report: Report = lambda d, t: None
 ) -> Slopes:
-    """Main effects of all thresholds on `count` clips."""
+    """Main effects on `count` clips, direction by direction, then read off at every threshold."""
     table = point.table(judge.config.layers)
-    places = np.nonzero(active(judge, point))
-    number = len(places[0])
-    order = 1 << number.bit_length()  # at least one more than there are thresholds
+    directions = np.array(shapes_over_depth(judge, point))  # (number, layers, 8)
+    number = len(directions)
+    order = 1 << number.bit_length()  # at least one more than there are directions
     signs = hadamard(order)
     runs: list[Measured] = []
     for row in signs:
-        nudged = table.copy()
-        nudged[places] *= NUDGE ** row[1 : number + 1]
+        push = np.tensordot(row[1 : number + 1], directions, 1) / SHAPES**0.5  # (layers, 8)
+        nudged = np.where(table >= 0, table * NUDGE**push, table)
         runs.append(judge.measure(point.with_table(nudged), count, turn))
         report(len(runs), order)
-    losses = signs.T @ [measured.strain for measured in runs] / order
+    losses = signs.T @ [measured.drift for measured in runs] / order
     costs = signs.T @ [measured.macs for measured in runs] / order
-    loss, saving = np.zeros_like(table), np.zeros_like(table)
-    loss[places], saving[places] = losses[1 : number + 1], -costs[1 : number + 1]
-    unused = losses[number + 1 :]  # columns that no threshold has: what is left there is noise
-    noise = float(np.sqrt((unused**2).mean())) if len(unused) > 7 else 0.0
+    # A direction has as many entries as layers, of mean square one: the projection's norm.
+    each = directions * (SHAPES**0.5 / (directions**2).sum(axis=(1, 2)))[:, None, None]
+    loss = np.tensordot(losses[1 : number + 1], each, 1)
+    saving = -np.tensordot(costs[1 : number + 1], each, 1)
+    unused = losses[number + 1 :]  # columns that no direction has: what is left there is noise
+    noise = float(np.sqrt((unused**2).mean() * SHAPES / len(table))) if len(unused) else 0.0
     return Slopes(loss, saving, noise, float(np.mean([measured.macs for measured in runs])))
 
 
@@ -94,7 +117,7 @@ def moved(point: Point, found: Slopes, target: float) -> Point:
     """Raise the cheap thresholds and lower the dear ones, so that the cost becomes `target`."""
     table = point.table(len(found.loss))
     alive = found.saving > 0
-    least = max(found.noise, 1e-4)  # a loss below the noise is not known to be smaller than it
+    least = max(found.noise, 1e-5)  # a loss below the noise is not known to be smaller than it
     logs = np.zeros_like(table)
     logs[alive] = np.log(np.maximum(found.loss[alive], least) / found.saving[alive])
 
@@ -120,5 +143,21 @@ def walk(
     for step in range(taken, MAX_STEPS):
         found = slopes(judge, point, count, step, report).after(found)
         factor = 1.0 if step < EVEN_STEPS else SHRINK
-        point = moved(point, found, factor * found.cost)
+        target = factor * found.cost
+        point = levelled(judge, moved(point, found, target), found, target, count, step)
         yield point, found
+
+
+def levelled(
+    judge: Judge, point: Point, found: Slopes, target: float, count: int, turn: int
+) -> Point:
+    """All thresholds scaled alike until the cost is the target: a step is longer than a slope."""
+    table = point.table(judge.config.layers)
+    steepness = found.saving.sum() / log(NUDGE)
+    for _ in range(LEVELLING):
+        over = judge.measure(point, count, turn).macs - target
+        table = np.where(
+            found.saving > 0, table * np.exp(np.clip(over / steepness, -0.3, 0.3)), table
+        )
+        point = point.with_table(table)
+    return point

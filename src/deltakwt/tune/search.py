@@ -6,6 +6,8 @@ more clips, so that most of the time is spent on good settings.
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -107,6 +109,7 @@ def _run(study: optuna.Study, trial: optuna.Trial, judge: Judge, plan: Search) -
     front = [(t.values[0], t.values[1]) for t in complete(study) if t.user_attrs["whole"]]
     measured = race(judge, point, plan, pareto(front, lambda v: v))
     trial.set_user_attr("point", point.to_json())
+    trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
     trial.set_user_attr("clips", len(measured))
     trial.set_user_attr("whole", len(measured) == plan.clips)
     trial.set_user_attr("loss", measured.loss)

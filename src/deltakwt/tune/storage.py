@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import optuna
 
 PURPOSE = "deltakwt"  # the attribute under which a study says what it is a study of
-HEARTBEAT_SECONDS = 60
 
 
 class StorageFailed(DeltakwtError):
@@ -58,8 +57,7 @@ def open_storage(url: str) -> optuna.storages.BaseStorage:
             raise DeltakwtError(
                 f"--storage {url}: give a SQLite file, postgresql://... or journal:FILE"
             )
-        # A worker that dies leaves its trial; whoever works on marks it as failed.
-        return optuna.storages.RDBStorage(url, heartbeat_interval=HEARTBEAT_SECONDS)
+        return optuna.storages.RDBStorage(url)
 
 
 def _folder_exists(url: str, file: Path) -> None:

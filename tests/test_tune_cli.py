@@ -1,0 +1,244 @@
+"""`deltakwt tune` and `deltakwt sweep` as a user runs them, alone and with many workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+import soundfile
+
+from deltakwt.config import Config
+from deltakwt.model import load
+from deltakwt.thresholds import load_profiles
+from deltakwt.weights import Weights, random_tensors, save_folder
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+SMALL = Config(dim=16, heads=2, mlp=32, layers=2)
+QUICK = ("--trials", "8", "--clips", "24", "--mix", "words=4,unknown=1,zero=1")
+
+
+@pytest.fixture
+def small_model(tmp_path: Path) -> Path:
+    """A model folder of random weights, quick to run."""
+    folder = tmp_path / "small"
+    save_folder(folder, Weights(SMALL, random_tensors(SMALL)))
+    return folder
+
+
+def one_line(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
+    """It ended with one line that says these words."""
+    assert done.returncode == code, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_tune_writes_profiles_that_the_model_then_uses(
+    deltakwt: Run, small_model: Path, full_set: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    command = ("tune", "--model", small_model, "--data", full_set, "--out", out, *QUICK)
+    done = deltakwt(*command, "--max-macs", "60", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    tuned = document["profiles"]["tuned"]
+    assert tuned["search"]["macs_percent"] <= 60
+    assert tuned["loss_interval"][0] <= tuned["loss"] <= tuned["loss_interval"][1]
+    assert document["test"]["clips"]["words"] == 30
+    profile = load_profiles(small_model)["tuned"]
+    assert profile.measured["macs_percent"] == tuned["macs_percent"]
+    assert "--max-macs 60" in profile.command
+    for picture in ("front.png", "thresholds.png", "sensitivity.png"):
+        assert (out / picture).read_bytes().startswith(b"\x89PNG")
+    # The same command again finds everything done and chooses the same.
+    again = deltakwt(*command, "--max-macs", "60", "--json")
+    assert json.loads(again.stdout)["search"]["trials"] == document["search"]["trials"]
+    assert json.loads(again.stdout)["profiles"]["tuned"]["thresholds"] == tuned["thresholds"]
+    model = load(small_model)
+    model.profile = "tuned"
+    assert model(np.zeros(16_000)).macs is not None
+
+
+def test_own_recordings_without_labels(deltakwt: Run, small_model: Path, tmp_path: Path) -> None:
+    dice = np.random.default_rng(0)
+    (tmp_path / "own").mkdir()
+    for number in range(4):
+        sound = dice.normal(0, 0.1, 6 * 8_000)
+        soundfile.write(tmp_path / "own" / f"room {number}.flac", sound, 8_000)
+    command = ("tune", "--model", small_model, "--data", tmp_path / "own", "--agree", "50")
+    done = deltakwt(*command, "--out", tmp_path / "out", *QUICK, "--no-refine", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["profiles"]["tuned"]["dense_accuracy"] == pytest.approx(100)
+    seconds = document["search"]["clips"]["words"] + document["test"]["clips"]["words"]
+    assert seconds == 4 * 6
+
+
+def test_sweep_runs_the_papers_experiment(
+    deltakwt: Run, small_model: Path, test_set: Path, tmp_path: Path
+) -> None:
+    command = ("sweep", "--model", small_model, "--data", test_set, "--subset", "12")
+    grid = ("--grid", "x=0.05,0.2", "--grid", "softmax=0.001,0.01", "--least-accuracy", "0")
+    done = deltakwt(*command, *grid, "--out", tmp_path / "sweep", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert len(document["settings"]) == 4
+    assert document["subset"] == 12
+    assert 1 <= len(document["pareto"]) <= 4
+    assert (tmp_path / "sweep" / "sweep.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--sites", "x,y"), ("--sites", "unknown site 'y'")),
+        (("--max-loss", "1", "--agree", "99"), ("exclude each other",)),
+        (("--max-macs", "0.5"), ("--max-macs 0.5", "always runs")),
+        (("--mix", "speech=1"), ("--mix", "unknown group 'speech'")),
+        (("--storage", "mysql://db/x"), ("--storage mysql://db/x", "SQLite")),
+        (("--storage", "no/where/s.db"), ("no such folder",)),
+        (("--join", "other"), ("--join", "--storage")),
+    ],
+)
+def test_wrong_use_is_told_in_one_line(
+    deltakwt: Run,
+    small_model: Path,
+    full_set: Path,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    words: tuple[str, ...],
+) -> None:
+    command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "o")
+    one_line(deltakwt(*command, *options), *words)
+
+
+def test_an_unreachable_budget_reports_the_nearest_points(
+    deltakwt: Run, small_model: Path, full_set: Path, tmp_path: Path
+) -> None:
+    command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "o", *QUICK)
+    done = deltakwt(*command, "--no-refine", "--max-macs", "3.7", "--max-loss", "0")
+    one_line(done, "no setting found", "nearest:", "% of the MACs", code=1)
+    assert not (small_model / "profiles.json").exists()
+
+
+def test_a_study_of_another_model_is_refused(
+    deltakwt: Run, small_model: Path, full_set: Path, tmp_path: Path
+) -> None:
+    store = f"journal:{tmp_path / 'study.log'}"
+    quick = ("--data", full_set, "--storage", store, "--out", tmp_path / "o", *QUICK)
+    first = deltakwt("tune", "--model", small_model, *quick, "--no-refine", "--max-macs", "99")
+    assert first.returncode == 0, first.stderr
+    other = tmp_path / "other"
+    save_folder(other, Weights(SMALL, random_tensors(SMALL, seed=1)))
+    one_line(deltakwt("tune", "--model", other, *quick, "--max-macs", "99"), "another model")
+    one_line(deltakwt("tune", "--model", other, *quick, "--join", "none"), "no such study")
+
+
+@pytest.fixture
+def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real server of our own, on a free port; it refuses to run as root."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    initdb = str(found[-1]) if found else shutil.which("initdb")
+    if initdb is None:
+        pytest.skip("needs a PostgreSQL server: Debian's package postgresql is not installed")
+    bin_folder = Path(initdb).parent
+    home = tmp_path_factory.mktemp("postgresql")
+    as_user: list[str] = []
+    if os.geteuid() == 0:
+        if shutil.which("runuser") is None:
+            pytest.skip("PostgreSQL does not run as root and there is no runuser")
+        as_user = ["runuser", "-u", "postgres", "--"]
+        for folder in (home, *home.parents[:2]):
+            folder.chmod(0o755)
+        shutil.chown(home, "postgres")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    data, log = home / "data", home / "log"
+    subprocess.run(
+        [*as_user, initdb, "-D", data, "-A", "trust", "-U", "tuner", "--no-sync"],
+        check=True,
+        capture_output=True,
+        cwd="/",
+    )
+    options = f"-p {port} -k {home} -c listen_addresses=127.0.0.1 -c fsync=off"
+    control = [*as_user, bin_folder / "pg_ctl", "-D", data, "-l", log, "-w"]
+    subprocess.run([*control, "-o", options, "start"], check=True, capture_output=True, cwd="/")
+    try:
+        yield f"postgresql://tuner@127.0.0.1:{port}/postgres"
+    finally:
+        stop = [*control, "-m", "immediate", "stop"]
+        subprocess.run(stop, check=False, capture_output=True, cwd="/")
+
+
+def test_two_workers_share_a_study_in_postgresql_and_survive_a_killed_one(
+    deltakwt: Run, postgresql: str, small_model: Path, full_set: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("psycopg", reason="needs psycopg")
+    quick = ("--model", small_model, "--data", full_set, "--clips", "24", "--max-macs", "99")
+    command = ("tune", *quick, "--storage", postgresql, "--mix", "words=4,unknown=1,zero=1")
+    main = (*command, "--study", "shared", "--out", tmp_path / "o", "--no-refine")
+    first = deltakwt(*main, "--trials", "1")
+    assert first.returncode == 0, first.stderr
+
+    def join(trials: int) -> subprocess.Popen[str]:
+        line = [sys.executable, "-m", "deltakwt", *map(str, command), "--join", "shared"]
+        return subprocess.Popen([*line, "--trials", str(trials)], stderr=subprocess.PIPE, text=True)
+
+    study = optuna.load_study(
+        study_name="shared", storage=postgresql.replace("postgresql:", "postgresql+psycopg:")
+    )
+    doomed = join(10_000)
+    deadline = time.monotonic() + 120
+    while workers_of(study).get(doomed.pid, 0) < 2 and time.monotonic() < deadline:
+        assert doomed.poll() is None, doomed.communicate()
+        time.sleep(0.1)
+    doomed.send_signal(signal.SIGKILL)
+    doomed.wait()
+    done = workers_of(study)
+    assert done[doomed.pid] >= 2  # what it finished is kept
+    target = sum(done.values()) + 8
+    pair = [join(target), join(target)]
+    assert [worker.wait(timeout=120) for worker in pair] == [0, 0]
+    after = workers_of(study)
+    assert all(after.get(worker.pid, 0) >= 1 for worker in pair)
+    assert target <= sum(after.values()) <= target + 1
+    last = deltakwt(*main, "--trials", target, "--json")
+    assert json.loads(last.stdout)["search"]["trials"] == sum(after.values())
+
+
+def test_a_lost_database_is_told_in_one_line(
+    deltakwt: Run, small_model: Path, full_set: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("psycopg", reason="needs psycopg")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"postgresql://me:secret@127.0.0.1:{port}/none"
+    command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "o")
+    done = deltakwt(*command, "--storage", url)
+    one_line(done, "the database cannot be used", "run the same command again", code=1)
+    assert "secret" not in done.stderr
+    (tmp_path / "broken.db").write_bytes(b"not a database" * 100)
+    broken = deltakwt(*command, "--storage", tmp_path / "broken.db")
+    one_line(broken, "the database cannot be used", "broken.db", code=1)
+
+
+def workers_of(study: optuna.Study) -> dict[int, int]:
+    """Process id -> finished trials."""
+    counts: dict[int, int] = {}
+    for trial in study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE]):
+        pid = int(trial.user_attrs["worker"].rpartition(":")[2])
+        counts[pid] = counts.get(pid, 0) + 1
+    return counts
