@@ -1,0 +1,156 @@
+"""The report's numbers and files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from report.made import FIGURES, LIMIT, TABLES, Report
+
+from deltakwt import load
+from deltakwt import report as reporting
+from deltakwt.errors import DeltakwtError, MissingExtra
+from deltakwt.report import Kept, Request, paper, style, write
+from deltakwt.report.sections import sweep
+
+
+def test_every_figure_is_a_png_and_an_svg(report: Report) -> None:
+    for name in FIGURES:
+        with Image.open(report.folder / f"{name}.png") as image:
+            assert image.width > 400, name
+            assert len(image.getcolors(256) or []) > 8, name  # not an empty canvas
+        root = ElementTree.fromstring((report.folder / f"{name}.svg").read_text())
+        small_print = "".join(text.text or "" for text in root.findall("{*}text"))
+        assert report.document["setting"]["model"]["name"] in small_print
+
+
+def test_every_table_is_a_csv(report: Report) -> None:
+    for name, least in TABLES.items():
+        with (report.folder / f"{name}.csv").open(newline="") as file:
+            head, *rows = csv.reader(file)
+        assert len(rows) >= least
+        assert all(len(row) == len(head) for row in rows)
+
+
+def test_setting_names_everything(report: Report) -> None:
+    facts = report.document["setting"]
+    assert facts["data"]["clips"] == LIMIT or facts["data"]["name"] != "the official test set"
+    assert facts["data"]["words"] + facts["data"]["digital_silence"] == facts["data"]["clips"]
+    assert facts["command"]
+    assert facts["machine"]["kernels"]
+
+
+def test_closed_forms_are_the_papers(report: Report) -> None:
+    ours, theirs = report.document["bounds"]["kwt-3"], report.document["paper"]
+    for product, printed in theirs["products"].items():
+        found = ours["products"][product]
+        assert found["mhsa_share_percent"] == pytest.approx(printed["share"], abs=0.011)
+        assert found["greatest_saving_percent"] == pytest.approx(printed["saving"], abs=0.006)
+        last = found["greatest_saving_last_layer_percent"]
+        assert last == pytest.approx(printed["last"], abs=0.006)
+
+
+def test_worked_example_follows_the_papers_rule(report: Report) -> None:
+    own = report.document["example"]
+    x, kept = np.array(own["x"]), np.array(own["kept"], bool)
+    reference, delta = np.array(own["reference"]), np.array(own["delta"])
+    assert kept[0].all()
+    for t in (1, 2):
+        moved = np.abs(x[t] - reference[t - 1]) > own["theta"]
+        assert (moved == kept[t]).all()
+        assert np.allclose(reference[t], np.where(moved, x[t], reference[t - 1]))
+        assert np.allclose(reference[t - 1] + delta[t], reference[t])
+    assert kept[1:].any()
+    assert not kept[1:].all()
+
+
+def test_zero_thresholds_lose_nothing_and_larger_ones_run_less(report: Report) -> None:
+    own = report.document["sweep"]
+    for kind in ("mhsa", "whole"):
+        points = [p for p in own["points"] if p["kind"] == kind]
+        executed = [sweep._executed(p) for p in points]
+        assert executed == sorted(executed, reverse=True)
+    exact = own["points"][0]
+    assert exact["accuracy"] == own["dense"]["accuracy"]
+    shortcut = report.document["bounds"]["model"]["all_layers"]["mhsa_saving_percent"]
+    assert exact["mhsa_percent"] == pytest.approx(100 - shortcut, abs=1)
+
+
+def test_changed_decisions_add_up(report: Report) -> None:
+    own = report.document["changes"]
+    assert own["changed"] == len(own["rows"]) == sum(own["outcomes"].values())
+    for row in own["rows"]:
+        assert row["dense"] != row["delta"]
+        assert (row["outcome"] == "lost") == (row["dense"] == row["true"])
+    assert own["playable"] <= 3
+    assert report.html.count("<audio") == own["playable"]
+
+
+def test_real_clips_are_near_the_paper(shared: Path, report: Report) -> None:
+    del shared
+    words = report.document["keywords"]["words"]["mean"]["total"]
+    assert 15 < words < 40  # the paper: 23.46 to 30.33
+    silence = next(r for r in report.document["keywords"]["rows"] if r["label"] == "_silence_")
+    assert silence["mean"]["total"] < 5  # the paper: 2.46
+
+
+def test_numbers_of_the_paper_are_consistent() -> None:
+    for label, (xw, qkt, sv, proj, total) in paper.KEYWORDS.items():
+        shares = paper.numbers()["products"]
+        mean = sum(
+            shares[p]["share"] / 100 * v
+            for p, v in zip(("xw", "qkt", "sv", "proj"), (xw, qkt, sv, proj), strict=True)
+        )
+        assert mean == pytest.approx(total, abs=0.1), label
+
+
+def test_a_stopped_report_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / ".unfinished.json"
+    Kept(path, {"model": "a"}).add("sweep", {"points": [1]})
+    assert Kept(path, {"model": "a"}).sections == {"sweep": {"points": [1]}}
+    assert Kept(path, {"model": "b"}).sections == {}
+    path.write_text("{ half a")
+    assert Kept(path, {"model": "a"}).sections == {}
+
+
+def test_interrupted_work_is_kept(
+    random_model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = Request(clips, tmp_path, limit=6, threads=1)
+    sections = reporting.SECTIONS
+
+    def stop(run: Any) -> Any:
+        raise KeyboardInterrupt
+
+    broken = reporting.sections.Section(sections[1].name, stop, sections[1].show)
+    monkeypatch.setattr(reporting, "SECTIONS", (sections[0], broken))
+    model = load(random_model)
+    with pytest.raises(KeyboardInterrupt):
+        write(model, request)
+    kept = json.loads((tmp_path / ".unfinished.json").read_text())
+    assert list(kept["sections"]) == [sections[0].name]
+
+
+def test_without_matplotlib_one_line_says_what_to_install(
+    random_model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r"deltakwt\[report\]"):
+        write(load(random_model), Request(clips, tmp_path / "out"))
+    with pytest.raises(MissingExtra):
+        style.pyplot()
+
+
+def test_bad_input_is_told_in_one_line(random_model: Path, clips: Path, tmp_path: Path) -> None:
+    model = load(random_model)
+    with pytest.raises(DeltakwtError, match="no such data folder"):
+        write(model, Request(tmp_path / "nothing", tmp_path / "out"))
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(DeltakwtError, match="cannot be made"):
+        write(model, Request(clips, tmp_path / "file" / "out"))
