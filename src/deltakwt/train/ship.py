@@ -1,0 +1,171 @@
+"""A finished run as a model for others: measured, stored small, with its card.
+
+    python -m deltakwt.train.ship RUN --to src/deltakwt/models/kwt-1 --test TEST_SET --data V001
+
+Everything in the card is measured here, on the files that are shipped.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from deltakwt.dataset import NOISE_FOLDER, Clip, Manifest, batches, draw, read
+from deltakwt.evaluate import Evaluation, evaluate
+from deltakwt.frontend import PLAIN, Steady
+from deltakwt.model import Model, load
+from deltakwt.thresholds import Thresholds
+from deltakwt.train.card import render
+from deltakwt.weights import Weights, load_folder, save_folder, write_atomically
+
+STEADY = Steady(smooth=True, floor=2.0)
+SETTINGS = {
+    "dense": "",
+    "the paper's, attention only": "0.2_0.2_0.2_0.05_0.001_0.05",
+    "the paper's, and the MLP": "0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1",
+    "a search's on the authors' KWT-1": "0.4_0.16_0.29_0.1_0.0034_0.07_0.47_0.08",
+    "wider": "0.6_0.3_0.3_0.2_0.005_0.1_0.6_0.1",
+}
+SNR_DB = (None, 20, 15, 10, 5, 0)  # None: as recorded
+Facts = dict[str, Any]
+
+
+def store(run: Path, target: Path, tests: list[Manifest]) -> Facts:
+    """Write the weights of a run to `target`, in 16 bits if not one test clip changes for it."""
+    weights = load_folder(run)
+    facts = dict(weights.training)
+    plan = dict(facts.pop("plan"))
+    plan["data"] = [Path(folder).name for folder in plan["data"]]  # no paths of this machine
+    plan["teacher"] = Path(plan["teacher"]).parent.name or plan["teacher"]
+    made = Weights(weights.config, weights.tensors, {**facts, "plan": plan})
+    save_folder(target, made, half=True)
+    small, full = load(target), load(run)
+    same = all(np.array_equal(_answers(small, test), _answers(full, test)) for test in tests)
+    if not same:
+        save_folder(target, made)
+    return {"half": same, "plan": plan, **facts}
+
+
+def _answers(model: Model, manifest: Manifest) -> NDArray[np.int64]:
+    """(labels, labels): the confusion, dense."""
+    return _run(model, manifest).confusion
+
+
+def measure(model: Model, test_set: Path, data: Path) -> Facts:
+    """Every figure of the card."""
+    protocols = {
+        ("test", silence): draw(test_set, silence=silence) for silence in ("zero", "noise")
+    } | {("val", silence): draw(data, "val", silence) for silence in ("zero", "noise")}
+    dense = {key: _run(model, manifest) for key, manifest in protocols.items()}
+    settings = [
+        _setting(model, protocols["test", "noise"], name, text, steady)
+        for name, text in SETTINGS.items()
+        for steady in (PLAIN, STEADY)
+    ]
+    return {
+        "dense": {f"{split} {silence}": run.to_json() for (split, silence), run in dense.items()},
+        "settings": settings,
+        "noise": [_in_noise(model, test_set, data, snr) for snr in SNR_DB],
+    }
+
+
+def _run(
+    model: Model, manifest: Manifest, thresholds: Thresholds | None = None, steady: Steady = PLAIN
+) -> Evaluation:
+    model.thresholds, model.steady = thresholds, steady
+    return evaluate(model, manifest)
+
+
+def _setting(model: Model, noisy: Manifest, name: str, text: str, steady: Steady) -> Facts:
+    """Accuracy in both protocols and MACs of words and of real noise, from two runs."""
+    thresholds = Thresholds.parse(text) if text else None
+    result = _run(model, noisy, thresholds, steady)
+    zero = _run(model, draw(noisy.root, silence="zero"), thresholds, steady)
+    macs, silence = zero.macs, result.tallies["_silence_"].macs
+    return {
+        "name": name,
+        "thresholds": text,
+        "steady": str(steady),
+        "zero": zero.accuracy,
+        "noise": result.accuracy,
+        "mhsa_percent": macs.mhsa_percent if macs else None,
+        "model_percent": macs.model_percent if macs else None,
+        "noise_percent": silence.model_percent if silence else None,
+    }
+
+
+def _in_noise(model: Model, test_set: Path, data: Path, snr_db: int | None) -> Facts:
+    """Accuracy on the spoken test clips with background noise at a signal-to-noise ratio."""
+    spoken = draw(test_set)
+    clips = tuple(clip for clip in spoken.clips if clip.label != "_silence_")
+    rng = np.random.default_rng(0)
+    noises = _noises(data)
+    right = {PLAIN: 0, STEADY: 0}
+    for part, sounds in batches(replace(spoken, clips=clips), 512, 2, _unreadable):
+        mixed = sounds if snr_db is None else _mix(sounds, noises, snr_db, rng)
+        true = np.array([model.labels.index(clip.label) for clip in part])
+        for steady in right:
+            logits = model.engine.batch(mixed, steady=steady).logits
+            right[steady] += int((logits.argmax(axis=1) == true).sum())
+    return {
+        "snr_db": snr_db,
+        "plain": right[PLAIN] / len(clips),
+        "steady": right[STEADY] / len(clips),
+    }
+
+
+def _noises(data: Path) -> list[NDArray[np.float32]]:
+    """Ten seconds of every recorded noise."""
+    manifest = Manifest(data, "test", "noise", 0, ())
+    names = sorted(path.name for path in (data / NOISE_FOLDER).glob("*.wav"))
+    cuts = [[Clip(f"{NOISE_FOLDER}/{n}", "", 16_000 * s) for s in range(1, 11)] for n in names]
+    return [np.concatenate([read(manifest, clip) for clip in clips]) for clips in cuts]
+
+
+def _unreadable(failed: tuple[str, str]) -> None:
+    raise ValueError(failed)
+
+
+def _mix(
+    sounds: NDArray[np.float32],
+    noises: list[NDArray[np.float32]],
+    snr_db: float,
+    rng: np.random.Generator,
+) -> NDArray[np.float32]:
+    """(n, 16000), each with a random piece of a random noise."""
+    pieces = []
+    for _ in sounds:
+        noise = noises[rng.integers(len(noises))]
+        start = rng.integers(len(noise) - sounds.shape[1])
+        pieces.append(noise[start : start + sounds.shape[1]])
+    noise = np.stack(pieces)
+    power = (sounds**2).mean(axis=1) / np.maximum((noise**2).mean(axis=1), 1e-12)
+    gain = np.sqrt(power) * 10 ** (-snr_db / 20)
+    mixed: NDArray[np.float32] = np.clip(sounds + gain[:, None] * noise, -1, 1)
+    return mixed.astype(np.float32)
+
+
+def ship(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    to: Annotated[Path, typer.Option(help="Model folder to write.")],
+    test: Annotated[Path, typer.Option(help="The official v0.02 test set.")],
+    data: Annotated[Path, typer.Option(help="Speech Commands with a validation split.")],
+    command: Annotated[str, typer.Option(help="The command of the training, for the card.")],
+) -> None:
+    """Store, measure and describe a trained model."""
+    tests = [draw(test, silence=silence) for silence in ("zero", "noise")]
+    stored = store(run, to, tests)
+    shutil.copyfile(run / "log.csv", to / "training.csv")
+    facts = measure(load(to), test, data)
+    card = render(to.name, command, stored, facts, (to / "training.csv").read_text())
+    write_atomically(to / "README.md", card.encode())
+
+
+if __name__ == "__main__":
+    typer.run(ship)
