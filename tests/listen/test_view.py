@@ -50,9 +50,8 @@ def test_every_width_shows_the_meter_and_the_words(width: int) -> None:
     made.tell("a message that is rather long, to be cut at the edge of a narrow terminal")
     lines = made.lines(width)
     text = "\n".join(lines)
-    assert "now" in text and "minute" in text and "start" in text
-    assert "5.00%" in text and "0.20%" in text  # MACs and CPU
-    assert "words: 7" in text
+    for shown in ("now", "minute", "start", "5.00%", "0.20%", "words: 7"):
+        assert shown in text
     assert text.count("stop") == 5  # the last ones
     assert ("reused" in text) == (width >= 60)
     if width >= 40:
@@ -125,7 +124,7 @@ def test_on_a_terminal(columns: int, trained: str, speech: Speech, tmp_path: Pat
     assert all(len(line) < columns for line in shown)
     text = "\n".join(shown)
     assert shown[0].endswith("0:00:04")  # three seconds and the ending
-    assert shown[1].startswith("level") and shown[1].endswith("dB")
+    assert re.match(r"level .* dB$", shown[1])
     assert re.search(r"^now +\d+\.\d+% +\d+\.\d +\d+\.\d+%", text, re.MULTILINE)
-    assert "words: 1" in text and "yes" in text
+    assert re.search("words: 1$.*yes", text, re.MULTILINE | re.DOTALL)
     assert len([line for line in shown if line.startswith("now")]) == 1  # drawn over, not below

@@ -23,6 +23,8 @@ from deltakwt.errors import DeltakwtError
 
 if TYPE_CHECKING:
     from deltakwt.listen.streams import Stream
+    from deltakwt.listen.stress import Course
+    from deltakwt.model import Model
 
 
 def stress(
@@ -49,6 +51,13 @@ def stress(
     soak: Annotated[
         bool, typer.Option("--soak", help="Memory, timing and a hash of the events instead.")
     ] = False,
+    choose: Annotated[
+        str | None,
+        typer.Option(help="Search decision settings for this profile: fewest misses at 1 false/h."),
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="With --choose: put them into the model's config.json.")
+    ] = False,
     save: Annotated[
         Path | None, typer.Option(help="Write the stream and its truth to STEM.flac, STEM.json.")
     ] = None,
@@ -64,7 +73,9 @@ def stress(
     scenario = Scenario(hours, seed, snr, gap, others, level)
     loaded = load_model(model)
     decision = decision_settings(loaded, hop, reuse, threshold)
-    settings = runs.settings_of(loaded, profile)
+    settings = runs.settings_of(loaded, profile or ([choose] if choose else None))
+    if choose is not None and choose not in [setting.name for setting in settings]:
+        raise DeltakwtError(f"--choose {choose}: is not among the profiles that --profile names")
     stream = Stream(find_material(data, noise, loaded.labels, split), scenario)
     if save is not None:
         _save(stream, save)
@@ -78,7 +89,26 @@ def stress(
         courses = runs.stress(loaded, stream, settings, decision, bar.update)
     document = runs.report(loaded, stream, decision, courses)
     document["data"] = str(data)
+    if choose is not None:
+        document["chosen"] = _choose(loaded, stream, courses, choose, write)
     print_json(document) if json else _show(document)
+
+
+def _choose(
+    model: Model, stream: Stream, courses: list[Course], name: str, write: bool
+) -> dict[str, Any]:
+    """The settings found, and what they gave on this stream."""
+    from deltakwt.listen.choose import choose
+    from deltakwt.listen.spotter import decision_of, save_decision
+
+    course = next(course for course in courses if course.setting.name == name)
+    late = int(course.setting.steady.smooth)
+    decision, result = choose(
+        course.logits, model.labels, stream.truth, stream.scenario.hours, decision_of(model), late
+    )
+    if write:
+        save_decision(model, decision)
+    return {"profile": name, "decision": decision.to_json(), "decided": result.to_json()}
 
 
 def _save(stream: Stream, stem: Path) -> None:
@@ -142,6 +172,14 @@ def _show(document: dict[str, Any]) -> None:
     out.print(rows)
     out.print(_words_table(document))
     out.print(_curve_table(document))
+    if chosen := document.get("chosen"):
+        decided = chosen["decided"]
+        out.print(
+            f"Chosen for {chosen['profile']}: {chosen['decision']}\n"
+            f"misses {decided['miss_percent']:.1f}%,"
+            f" false accepts {decided['false_accepts_per_hour']:.2f} an hour on this stream",
+            highlight=False,
+        )
 
 
 def _words_table(document: dict[str, Any]) -> Any:

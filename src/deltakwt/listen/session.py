@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ class Session:
     events: int = 0
 
     def run(self, blocks: Iterable[Block]) -> None:
-        """Until the source ends, or Ctrl-C; what was heard is finished either way."""
+        """Until the source ends, Ctrl-C, or nobody reads any more; each is a clean end."""
         ended = False
         try:
             for block, rate in blocks:
@@ -42,6 +43,9 @@ class Session:
             ended = True
         except KeyboardInterrupt:
             pass
+        except BrokenPipeError:
+            # What is still buffered must not fail again when Python closes the stream.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.out.fileno())
         finally:
             self.spotter.stop()
             if self.album:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -21,11 +22,11 @@ from deltakwt.listen.meter import Meter
 from deltakwt.model import Model
 from deltakwt.registry import resolve
 from deltakwt.thresholds import Thresholds
-from deltakwt.weights import read_json
+from deltakwt.weights import read_json, write_atomically
 
 KEPT = 6 * SAMPLE_RATE  # samples that stay readable behind the newest block
 ENDING = SAMPLE_RATE  # zeros that flush() adds, so that a word at the very end is heard
-WORD = SAMPLE_RATE // 2  # an event is at least as long as a word
+WORD = SAMPLE_RATE // 2  # about as long as a word is
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,15 @@ def decision_of(model: Model) -> Decision:
         return Decision()
     path = folder / "config.json"
     return Decision.from_json(read_json(path).get("decision", {}), f"{path}: decision")
+
+
+def save_decision(model: Model, decision: Decision) -> None:
+    """Put the settings into the config.json of the model's folder."""
+    path = resolve(model.name) / "config.json"
+    if not path.is_file():
+        raise DeltakwtError(f"{model.name}: is not a model folder; import it first")
+    document = read_json(path) | {"decision": decision.to_json()}
+    write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
 
 
 class Spotter:
@@ -180,22 +190,17 @@ class Spotter:
         return detection if true else None
 
     def _detection(self, found: Decided) -> Detection:
-        """Where the word lies: in what the windows share that heard it.
-
-        Smoothing makes both the first and the best window late, by half of its span.
+        """Where the word lies: a model knows a word once its middle is in the window, measured
+        over clips with known ends. Smoothing delays the first window by half of its span.
         """
         hearing = self._hearing
-        hop = hearing.window_start(1)
-        late = (self.decision.smooth - 1) * hop // 2
-        best = max(0, hearing.window_start(found.peak) - late)
-        first = max(0, hearing.window_start(found.first) - late)
-        middle = (best + first + CLIP_SAMPLES) // 2
-        half = max(first + CLIP_SAMPLES - best, WORD) // 2
+        late = (self.decision.smooth - 1) * hearing.window_start(1) // 2
+        middle = max(WORD // 2, hearing.window_start(found.first) + CLIP_SAMPLES - late)
         return Detection(
             self.model.labels[found.label],
             round(float(found.score), 6),
-            max(0, middle - half) / SAMPLE_RATE,
-            (middle + half) / SAMPLE_RATE,
+            (middle - WORD // 2) / SAMPLE_RATE,
+            (middle + WORD // 2) / SAMPLE_RATE,
             hearing.window_done(found.window) / SAMPLE_RATE,
             hearing.window_start(found.peak) / SAMPLE_RATE,
         )

@@ -28,7 +28,7 @@ SEGMENT = (20.0, 60.0)  # seconds of one noise
 FADE = SAMPLE_RATE // 10  # noises fade into each other
 EDGE = SAMPLE_RATE // 50  # clips fade in and out, so that their own noise does not click
 FRAME = SAMPLE_RATE // 100
-ACTIVE = 0.05  # of the loudest frame's power: somebody speaks
+ACTIVE = 0.01  # of the loudest frame's power: somebody speaks
 
 
 @dataclass(frozen=True)
