@@ -1,0 +1,85 @@
+"""The README is a promise: its commands run, its Python runs, its links lead somewhere."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, Run
+from webserver import Site
+
+from deltakwt import registry
+
+README = (PROJECT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.fixture
+def home(tmp_path: Path, test_set: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder like the project's, as the README's reader stands in it."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "examples").symlink_to(PROJECT / "examples")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_the_commands(
+    home: Path,
+    site: Site,
+    arm_kwt1: Path,
+    test_set: Path,
+    deltakwt: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The downloads come from this machine; the data set is a small one of ours."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.add(test_set, ".")
+    site.files["/speech_commands_test_set_v0.02.tar.gz"] = packed.getvalue()
+    site.files[f"/{registry.PULLABLE['arm-kwt-1'].path}"] = arm_kwt1.read_bytes()
+    monkeypatch.setenv("DELTAKWT_DATA_URL", site.url)
+    monkeypatch.setenv("DELTAKWT_MODELS_URL", site.url)
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    commands = [shlex.split(line, comments=True) for line in lines]
+    ours = [command[1:] for command in commands if command[0] == "deltakwt"]
+    assert len(ours) >= 8
+    for command in ours:
+        done = deltakwt(*command)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        assert done.stdout
+    assert all(command[0] in ("deltakwt", "make") for command in commands)
+
+
+def test_the_python(home: Path, trained: str) -> None:
+    for block in blocks("python"):
+        code = block.replace('"kwt-1"', repr(trained))
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("yes ")
+        assert "% of the dense MACs" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])
+def test_links_lead_somewhere(name: str) -> None:
+    text = (PROJECT / name).read_text()
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert (PROJECT / target).exists(), target
+
+
+def test_make_knows_the_targets_it_is_told_to_have() -> None:
+    makefile = (PROJECT / "Makefile").read_text()
+    named = {word for block in blocks("sh") for word in re.findall(r"make (\w+)", block)}
+    contributing = (PROJECT / "CONTRIBUTING.md").read_text()
+    named |= set(re.findall(r"^make (\w+)", contributing, re.MULTILINE))
+    for target in named:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
