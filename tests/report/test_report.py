@@ -112,11 +112,13 @@ def test_numbers_of_the_paper_are_consistent() -> None:
 
 def test_a_stopped_report_goes_on_where_it_was(tmp_path: Path) -> None:
     path = tmp_path / ".unfinished.json"
-    Kept(path, {"model": "a"}).add("sweep", {"points": [1]})
-    assert Kept(path, {"model": "a"}).sections == {"sweep": {"points": [1]}}
-    assert Kept(path, {"model": "b"}).sections == {}
+    first = Kept(path, {"model": "a"})
+    assert first.remember("sweep", lambda: {"points": [1]}) == {"points": [1]}
+    again = Kept(path, {"model": "a"})
+    assert again.remember("sweep", lambda: {"points": ["anew"]}) == {"points": [1]}
+    assert Kept(path, {"model": "b"}).parts == {}
     path.write_text("{ half a")
-    assert Kept(path, {"model": "a"}).sections == {}
+    assert Kept(path, {"model": "a"}).parts == {}
 
 
 def test_interrupted_work_is_kept(
@@ -134,7 +136,8 @@ def test_interrupted_work_is_kept(
     with pytest.raises(KeyboardInterrupt):
         write(model, request)
     kept = json.loads((tmp_path / ".unfinished.json").read_text())
-    assert list(kept["sections"]) == [sections[0].name]
+    assert sections[0].name in kept["parts"]
+    assert sum(name.startswith("mhsa, ") for name in kept["parts"]) == len(sweep.MHSA_SCALES)
 
 
 def test_without_matplotlib_one_line_says_what_to_install(

@@ -161,6 +161,7 @@ def load_model(name: str, profile: str | None = None, thresholds: str | None = N
     if profile is not None:
         model.profile = None if profile == "dense" else profile
     if thresholds is not None:
+        model.profile = None  # they stand alone: on plain features, not the default profile's
         model.thresholds = Thresholds.parse(thresholds)
     return model
 

@@ -50,14 +50,16 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """The paper's figures and tables, and ours: PNG, SVG, CSV, JSON and one HTML page."""
-    from deltakwt.report import Request, write
+    from deltakwt.report import Request, draw, measure
 
     if split not in ("test", "val"):
         raise DeltakwtError(f"--split {split}: must be test or val")
     loaded = load_model(model, profile, thresholds)
     request = Request(data, out, split, seed, limit, clips, threads)
-    with progress("reporting") as bar:
-        document = write(loaded, request, lambda what, done, total: bar.update(done, total))
+    with progress("measuring") as bar:
+        document, sounds = measure(loaded, request, bar.update)
+    with progress("drawing") as bar:
+        draw(document, out, sounds, bar.update)
     unreadable = document["setting"]["data"]["unreadable"]
     for file in unreadable:
         fail(f"{file}: not readable as sound; left out")

@@ -25,7 +25,8 @@ from deltakwt.report.sounds import sounds
 from deltakwt.weights import write_atomically
 
 FORMAT = 1
-Progress = Callable[[str, float, float], None]  # what, done, total
+GIVEN = "the given thresholds"  # those of the command line
+Progress = Callable[[float, float], None]  # done, total
 Document = dict[str, Any]
 
 
@@ -42,16 +43,24 @@ class Request:
     threads: int = 0
 
 
-def write(model: Model, request: Request, progress: Progress = lambda *_: None) -> Document:
+def write(model: Model, request: Request) -> Document:
     """Measure everything and write figures, tables, JSON and page to `request.out`."""
+    document, embedded = measure(model, request)
+    draw(document, request.out, embedded)
+    return document
+
+
+def measure(
+    model: Model, request: Request, progress: Progress = lambda done, total: None
+) -> tuple[Document, dict[str, str]]:
+    """All numbers, written to report.json, and the sounds for the page."""
     style.pyplot()  # a missing extra is told before the work, not after it
     _make(request.out)
     run = prepare(model, request)
     document = collect(run, request, progress)
     embedded = sounds(run, document, request.clips)
-    save(document, request.out)
-    draw(document, request.out, embedded, progress)
-    return document
+    _write(request.out / "report.json", json.dumps(document, allow_nan=False) + "\n")
+    return document, embedded
 
 
 def _make(folder: Path) -> None:
@@ -70,17 +79,17 @@ def chosen(model: Model) -> Setting:
     """The thresholds to look at closely: the model's own, else ours on the whole model."""
     if model.thresholds is None:
         return Setting("our thresholds", WHOLE)
-    return Setting(model.profile or "the given thresholds", model.thresholds, model.steady)
+    return Setting(model.profile or GIVEN, model.thresholds, model.steady)
 
 
 def collect(run: Run, request: Request, progress: Progress) -> Document:
-    """Section by section; what a stopped run had finished is taken up again."""
-    total, done, doing = _work(run), 0, "reading clips"
+    """Section by section; what an interrupted run had finished is taken up again."""
+    total, done = _work(run), 0
 
     def step(clips: int) -> None:
         nonlocal done
         done += clips
-        progress(doing, done, total)
+        progress(min(done, total), total)
 
     profiles = run.model.profiles.profiles.values()
     front_ends = {PLAIN, run.chosen.steady, *(profile.steady for profile in profiles)}
@@ -89,11 +98,9 @@ def collect(run: Run, request: Request, progress: Progress) -> Document:
     facts = setting(run)
     kept = Kept(request.out / ".unfinished.json", facts)
     document: Document = {"format": FORMAT, "setting": facts, "paper": paper.numbers()}
+    run.remember = kept.remember
     for section in SECTIONS:
-        doing = section.name
-        if section.name not in kept.sections:
-            kept.add(section.name, tidy(section.collect(run)))
-        document[section.name] = kept.sections[section.name]
+        document[section.name] = kept.remember(section.name, lambda s=section: s.collect(run))  # type: ignore[misc]
     kept.forget()
     return document
 
@@ -105,22 +112,25 @@ def _work(run: Run) -> int:
 
 
 class Kept:
-    """Finished sections of a report that was stopped, as long as nothing about it changed."""
+    """Finished parts of a report that was interrupted, as long as nothing about it changed."""
 
     def __init__(self, path: Path, facts: Document) -> None:
         self.path, self.facts = path, facts
-        self.sections: Document = {}
+        self.parts: Document = {}
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             if found["setting"] == facts:
-                self.sections = found["sections"]
+                self.parts = found["parts"]
         except (OSError, ValueError, KeyError, TypeError):
             pass
 
-    def add(self, name: str, numbers: Document) -> None:
-        self.sections[name] = numbers
-        text = json.dumps({"setting": self.facts, "sections": self.sections})
-        _write(self.path, text)
+    def remember(self, name: str, compute: Callable[[], Document]) -> Document:
+        """What `compute` gives, now or in the run before."""
+        if name not in self.parts:
+            self.parts[name] = tidy(compute())
+            _write(self.path, json.dumps({"setting": self.facts, "parts": self.parts}))
+        part: Document = self.parts[name]
+        return part
 
     def forget(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -137,16 +147,11 @@ def tidy(value: Any) -> Any:
     return value
 
 
-def save(document: Document, folder: Path) -> None:
-    """Write report.json."""
-    _write(folder / "report.json", json.dumps(document, allow_nan=False) + "\n")
-
-
 def draw(
     document: Document,
     folder: Path,
     embedded: dict[str, str] | None = None,
-    progress: Progress = lambda *_: None,
+    progress: Progress = lambda done, total: None,
 ) -> None:
     """Figures, tables and page of a document, into `folder`."""
     from deltakwt.report.page import render
@@ -158,7 +163,7 @@ def draw(
         for figure in page.figures:
             line = stamp(document["setting"], figure.thresholds)
             pictures[figure.name] = style.save(figure, folder, line)
-            progress("drawing", len(pictures), total)
+            progress(len(pictures), total)
         for table in page.tables:
             table.save(folder)
     _write(folder / "report.html", render(shown, pages, pictures))

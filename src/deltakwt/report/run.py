@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ WHOLE = Thresholds.parse(f"{paper.THRESHOLDS}_0.3_0.1")  # ours: the MLP, too
 CHUNK = 256  # clips between two steps of the progress bar
 
 Step = Callable[[int], None]
+Remember = Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]]  # name, how to get it
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Run:
     chosen: Setting
     threads: int = 0
     step: Step = lambda clips: None
+    remember: Remember = lambda name, compute: compute()
     _batches: dict[tuple[Thresholds | None, Steady], Batch] = field(default_factory=dict)
 
     def batch(self, thresholds: Thresholds | None, steady: Steady = PLAIN) -> Batch:

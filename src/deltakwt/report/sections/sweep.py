@@ -38,38 +38,43 @@ def scaled(thresholds: Thresholds, scale: float) -> Thresholds:
 
 def collect(run: Run) -> Numbers:
     dense = run.batch(None)
-    found = []
-    for kind, setting in points(run):
-        batch = run.batch(setting.thresholds, setting.steady)
-        assert batch.macs is not None
-        weights = run.sample.weights("zero")
-        mean = (weights[:, None, None] * batch.macs).sum(axis=0) / weights.sum()
-        macs = Macs(run.model.config, mean)
-        found.append(
-            {
-                "kind": kind,
-                "name": setting.name,
-                "thresholds": str(setting.thresholds),
-                "steady": setting.steady.to_json() if setting.steady != PLAIN else None,
-                "accuracy": run.accuracy(batch.logits, "zero"),
-                "accuracy_noise": run.accuracy(batch.logits, "noise"),
-                "noise_right": run.group_accuracy(batch.logits, run.sample.is_noise),
-                "noise_model_percent": _noise_macs(run, batch.macs),
-                "mhsa_percent": macs.mhsa_percent,
-                "model_percent": macs.model_percent,
-                "speed_up": 100 / (macs.mhsa_percent if kind == "mhsa" else macs.model_percent),
-            }
+    accuracy = run.accuracy(dense.logits, "zero")
+    found = [
+        run.remember(
+            f"{kind}, {setting.name}",
+            lambda kind=kind, setting=setting: _point(run, kind, setting),  # type: ignore[misc]
         )
+        for kind, setting in points(run)
+    ]
     return {
         "dense": {
-            "accuracy": run.accuracy(dense.logits, "zero"),
+            "accuracy": accuracy,
             "accuracy_noise": run.accuracy(dense.logits, "noise"),
             "noise_right": run.group_accuracy(dense.logits, run.sample.is_noise),
         },
         "points": found,
-        "cheapest": {
-            kind: _cheapest(found, kind, run.accuracy(dense.logits, "zero")) for kind in KINDS
-        },
+        "cheapest": {kind: _cheapest(found, kind, accuracy) for kind in KINDS},
+    }
+
+
+def _point(run: Run, kind: str, setting: Setting) -> Numbers:
+    batch = run.batch(setting.thresholds, setting.steady)
+    assert batch.macs is not None
+    weights = run.sample.weights("zero")
+    mean = (weights[:, None, None] * batch.macs).sum(axis=0) / weights.sum()
+    macs = Macs(run.model.config, mean)
+    return {
+        "kind": kind,
+        "name": setting.name,
+        "thresholds": str(setting.thresholds),
+        "steady": setting.steady.to_json() if setting.steady != PLAIN else None,
+        "accuracy": run.accuracy(batch.logits, "zero"),
+        "accuracy_noise": run.accuracy(batch.logits, "noise"),
+        "noise_right": run.group_accuracy(batch.logits, run.sample.is_noise),
+        "noise_model_percent": _noise_macs(run, batch.macs),
+        "mhsa_percent": macs.mhsa_percent,
+        "model_percent": macs.model_percent,
+        "speed_up": 100 / (macs.mhsa_percent if kind == "mhsa" else macs.model_percent),
     }
 
 
