@@ -204,7 +204,7 @@ static void multiply_scores(pass *p, uint32_t head) {
     job.start = running;
     run_job(p, &job, DK_SITE_Q, DK_QKT);
     uint32_t last = job.out.where[p->rows];
-    if (last) memcpy(running, row(&plan->scores, last), plan->tokens * sizeof(float));
+    if (last) memcpy(running, row(&plan->scores, last), keys.cols * sizeof(float));
 }
 
 /* Scores become their references, then their softmax. plan->soft_where tells which rows did. */
@@ -275,9 +275,8 @@ static void count_score_macs(const pass *p) {
 
 static void add_norm(pass *p, const dk_rows *r, const float *gain, const float *bias) {
     dk_plan *plan = p->plan;
-    for (uint32_t i = 1; i <= p->rows; i++)
-        p->kernels->add_norm(plan->x + (p->first + i) * plan->x_stride, row(r, r->where[i]), gain,
-                             bias, p->run->model->config.dim);
+    p->kernels->add_norm(plan->x + (p->first + 1) * plan->x_stride, plan->x_stride, r->at,
+                         r->stride, r->where + 1, p->rows, gain, bias, p->run->model->config.dim);
     lap(p, DK_STAGE_NORM);
 }
 

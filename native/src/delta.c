@@ -17,12 +17,12 @@ static int any_fresh(const dk_product_job *job, uint32_t r) {
 /* Fills the row's last group with zeros and files its groups under row r. */
 static void close_row(dk_list *list, uint32_t r, uint32_t kept) {
     size_t at = (size_t)list->groups * DK_GROUP + kept;
+    if (!kept) return;
+    memset(list->value + at, 0, DK_GROUP * sizeof *list->value);
+    memset(list->index + at, 0, DK_GROUP * sizeof *list->index);
     uint32_t groups = (kept + DK_GROUP - 1) / DK_GROUP;
-    for (uint32_t i = 0; i < DK_GROUP - 1; i++) {
-        list->value[at + i] = 0.0f;
-        list->index[at + i] = 0;
-    }
-    for (uint32_t g = 0; g < groups; g++) list->row[list->groups + g] = (uint16_t)r;
+    list->row[list->rows] = (uint16_t)r;
+    list->length[list->rows++] = (uint16_t)groups;
     list->groups += groups;
 }
 
@@ -73,7 +73,7 @@ static int64_t scan_dense(const dk_product_job *job) {
 }
 
 int64_t dk_scan(const dk_product_job *job) {
-    job->list->groups = 0;
+    job->list->groups = job->list->rows = 0;
     if (job->theta < 0.0f) return scan_dense(job);
     uint32_t features = job->parts * job->width;
     int64_t nonzeros = (int64_t)job->exact * features;

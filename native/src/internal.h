@@ -12,14 +12,14 @@ enum {
     DK_CHUNK = 128, /* tokens that go through a block together */
 };
 
-/* Sparse rows of many tokens. Entries come in groups of four that belong to one row, filled up
- * with zero values, so that a kernel runs over the groups without a branch per row. Rows with no
- * entry do not appear. */
+/* Sparse rows of many tokens. The entries of a row come in groups of four, the last one filled up
+ * with zero values. Rows with no entry do not appear. */
 typedef struct {
-    float *value;    /* (groups, 4) deltas */
-    uint16_t *index; /* (groups, 4) features, that is rows of the weights */
-    uint16_t *row;   /* (groups) output row */
-    uint32_t groups;
+    float *value;     /* (groups, 4) deltas */
+    uint16_t *index;  /* (groups, 4) features, that is rows of the weights */
+    uint16_t *row;    /* (rows) output row */
+    uint16_t *length; /* (rows) groups of that row */
+    uint32_t rows, groups;
 } dk_list;
 
 struct dk_kernels {
@@ -49,8 +49,9 @@ struct dk_kernels {
     /* out = GELU(x) (n), the tanh form. */
     void (*gelu)(const float *x, float *out, uint32_t n);
 
-    /* x = LayerNorm(x + r) * gain + bias (n). */
-    void (*add_norm)(float *x, const float *r, const float *gain, const float *bias, uint32_t n);
+    /* x[i] = LayerNorm(x[i] + r[where[i]]) * gain + bias for rows i of n floats. */
+    void (*add_norm)(float *x, size_t ldx, const float *r, size_t ldr, const uint16_t *where,
+                     uint32_t rows, const float *gain, const float *bias, uint32_t n);
 
     /* out (cols, ldo) = scale * a (rows, cols) transposed. */
     void (*transpose)(const float *a, size_t lda, uint32_t rows, uint32_t cols, float scale,

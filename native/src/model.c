@@ -173,6 +173,7 @@ dk_status dk_run(const dk_model *model, const float *features, const float *thre
     dk_arena arena = dk_arena_at(scratch);
     dk_plan plan = dk_plan_scratch(&arena, c);
     clear_watch(watch, c->layers);
+    memset(plan.keys, 0, (size_t)c->dim * plan.keys_stride * sizeof *plan.keys);
     embed(model, features, &plan);
     dk_run_state run = {model, thresholds, watch, &plan};
     for (uint32_t layer = 0; layer < c->layers; layer++) dk_block(&run, layer);

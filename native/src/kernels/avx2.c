@@ -9,6 +9,7 @@
 #define TILE_ROWS 6
 #define TILE_VECTORS(rows) ((rows) > 3 ? 2u : (rows) > 1 ? 4u : 8u)
 #define BLOCK_VECTORS 13
+#define MANY_VECTORS 12
 
 typedef __m256 vf;
 typedef __m256 vm;
@@ -53,6 +54,7 @@ static inline vm v_beyond(vf a, vf limit) {
     return _mm256_cmp_ps(_mm256_andnot_ps(v_set(-0.0f), a), limit, _CMP_GT_OQ);
 }
 static inline vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
+static inline vm v_first(uint32_t n) { return _mm256_castsi256_ps(first_lanes(n)); }
 static inline uint32_t v_bits(vm m) { return (uint32_t)_mm256_movemask_ps(m); }
 static inline uint32_t v_count(uint32_t bits) { return (uint32_t)_mm_popcnt_u32(bits); }
 static inline void v_tally(uint32_t *counts, vm m) {
@@ -65,18 +67,29 @@ static const uint64_t SET_BITS[256] = {
 #include "set_bits.inc.h"
 };
 
-static inline uint32_t v_keep(vf a, uint32_t bits, uint16_t base, float *value, uint16_t *index) {
+typedef __m128i vn; /* the first number, eight times; SET_BITS adds the lane */
+static inline vn v_number(uint32_t base) { return _mm_set1_epi16((short)base); }
+static inline vn v_next(vn numbers) { return _mm_add_epi16(numbers, _mm_set1_epi16(LANES)); }
+
+static inline uint32_t v_keep(vf a, vn numbers, uint32_t bits, float *value, uint16_t *index) {
     __m128i lanes = _mm_loadl_epi64((const __m128i *)&SET_BITS[bits]);
     v_store(value, _mm256_permutevar8x32_ps(a, _mm256_cvtepu8_epi32(lanes)));
-    __m128i numbers = _mm_add_epi16(_mm_cvtepu8_epi16(lanes), _mm_set1_epi16((short)base));
-    _mm_storeu_si128((__m128i *)index, numbers);
+    _mm_storeu_si128((__m128i *)index, _mm_add_epi16(_mm_cvtepu8_epi16(lanes), numbers));
     return v_count(bits);
 }
 
-/* The integer in the low mantissa bits moves up into the exponent. */
-static inline vf v_power(vf shifted) {
-    __m256i n = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
-    return _mm256_castsi256_ps(_mm256_add_epi32(n, _mm256_set1_epi32(127 << 23)));
+static inline void v_set_four(const float *p, vf x[4]) {
+    vf four = _mm256_broadcast_ps((const __m128 *)p);
+    x[0] = _mm256_permute_ps(four, 0x00);
+    x[1] = _mm256_permute_ps(four, 0x55);
+    x[2] = _mm256_permute_ps(four, 0xaa);
+    x[3] = _mm256_permute_ps(four, 0xff);
+}
+
+/* The integer in the low mantissa bits of n is added to the exponent of p. */
+static inline vf v_scale(vf p, vf n) {
+    __m256i power = _mm256_slli_epi32(_mm256_castps_si256(n), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), power));
 }
 
 static inline vf v_split(vf x, vf *e) {

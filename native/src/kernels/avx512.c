@@ -1,7 +1,6 @@
 /* x86-64 with AVX-512 F, DQ, BW and VL: sixteen lanes, thirty-two registers. */
-#ifdef DK_SIMDE /* the same instructions emulated, to test this file on any processor */
-#define SIMDE_ENABLE_NATIVE_ALIASES
-#include <simde/x86/avx512.h>
+#ifdef DK_AVX512_HEADER /* the instructions emulated, to test this file on any processor */
+#include DK_AVX512_HEADER
 #else
 #include <immintrin.h>
 #endif
@@ -13,7 +12,8 @@
 #define LANES 16
 #define TILE_ROWS 6
 #define TILE_VECTORS(rows) ((rows) > 2 ? 4u : (rows) > 1 ? 6u : 12u)
-#define BLOCK_VECTORS 13
+#define BLOCK_VECTORS 8 /* 128 columns of weights, which a first-level cache holds */
+#define MANY_VECTORS 16
 
 typedef __m512 vf;
 typedef __mmask16 vm;
@@ -38,13 +38,26 @@ static inline void v_store_n(float *p, vf a, uint32_t n) {
     _mm512_mask_storeu_ps(p, first_lanes(n), a);
 }
 
-static inline float v_sum(vf a) { return _mm512_reduce_add_ps(a); }
-static inline float v_largest(vf a) { return _mm512_reduce_max_ps(a); }
+static inline float v_sum(vf a) {
+    a = _mm512_add_ps(a, _mm512_shuffle_f32x4(a, a, 0x4e));
+    a = _mm512_add_ps(a, _mm512_shuffle_f32x4(a, a, 0xb1));
+    __m128 s = _mm512_castps512_ps128(a);
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+static inline float v_largest(vf a) {
+    a = _mm512_max_ps(a, _mm512_shuffle_f32x4(a, a, 0x4e));
+    a = _mm512_max_ps(a, _mm512_shuffle_f32x4(a, a, 0xb1));
+    __m128 s = _mm512_castps512_ps128(a);
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
 
 static inline vm v_beyond(vf a, vf limit) {
     return _mm512_cmp_ps_mask(_mm512_abs_ps(a), limit, _CMP_GT_OQ);
 }
 static inline vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
+static inline vm v_first(uint32_t n) { return first_lanes(n); }
 static inline uint32_t v_bits(vm m) { return m; }
 static inline uint32_t v_count(uint32_t bits) { return (uint32_t)_mm_popcnt_u32(bits); }
 static inline void v_tally(uint32_t *counts, vm m) {
@@ -52,20 +65,34 @@ static inline void v_tally(uint32_t *counts, vm m) {
     _mm512_storeu_si512(counts, _mm512_mask_add_epi32(old, m, old, _mm512_set1_epi32(1)));
 }
 
+typedef __m512i vn;
+static inline vn v_number(uint32_t base) {
+    return _mm512_add_epi32(
+        _mm512_set1_epi32((int)base),
+        _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+}
+static inline vn v_next(vn numbers) { return _mm512_add_epi32(numbers, _mm512_set1_epi32(LANES)); }
+
 /* Compress in a register and store all of it: the compressing store is slow on some processors. */
-static inline uint32_t v_keep(vf a, uint32_t bits, uint16_t base, float *value, uint16_t *index) {
-    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    __m512i numbers = _mm512_add_epi32(lanes, _mm512_set1_epi32(base));
+static inline uint32_t v_keep(vf a, vn numbers, uint32_t bits, float *value, uint16_t *index) {
     v_store(value, _mm512_maskz_compress_ps((__mmask16)bits, a));
     numbers = _mm512_maskz_compress_epi32((__mmask16)bits, numbers);
     _mm256_storeu_si256((__m256i *)index, _mm512_cvtepi32_epi16(numbers));
     return v_count(bits);
 }
 
-/* The integer in the low mantissa bits moves up into the exponent. */
-static inline vf v_power(vf shifted) {
-    __m512i n = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
-    return _mm512_castsi512_ps(_mm512_add_epi32(n, _mm512_set1_epi32(127 << 23)));
+static inline void v_set_four(const float *p, vf x[4]) {
+    vf four = _mm512_broadcast_f32x4(_mm_loadu_ps(p));
+    x[0] = _mm512_permute_ps(four, 0x00);
+    x[1] = _mm512_permute_ps(four, 0x55);
+    x[2] = _mm512_permute_ps(four, 0xaa);
+    x[3] = _mm512_permute_ps(four, 0xff);
+}
+
+/* The integer in the low mantissa bits of n is added to the exponent of p. */
+static inline vf v_scale(vf p, vf n) {
+    __m512i power = _mm512_slli_epi32(_mm512_castps_si512(n), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), power));
 }
 
 static inline vf v_split(vf x, vf *e) {

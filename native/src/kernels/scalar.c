@@ -97,15 +97,17 @@ static void scalar_gemm(const float *a, size_t lda, size_t rows, const dk_matrix
 
 static void scalar_accumulate(const dk_list *list, const dk_matrix *w, const float *start,
                               float *out, size_t ldo) {
-    const float *previous = start;
-    for (uint32_t g = 0; g < list->groups; g++) {
-        float *row = out + list->row[g] * ldo;
-        if (row != previous) memcpy(row, previous, w->cols * sizeof *row);
+    const float *value = list->value, *previous = start;
+    const uint16_t *index = list->index;
+    for (uint32_t r = 0; r < list->rows; r++) {
+        float *row = out + list->row[r] * ldo;
+        memcpy(row, previous, w->cols * sizeof *row);
+        for (uint32_t g = list->length[r]; g; g--, value += DK_GROUP, index += DK_GROUP) {
+            uint32_t filled = DK_GROUP; /* the last group of a row ends in zeros */
+            while (filled && value[filled - 1] == 0.0f) filled--;
+            add_rows(value, index, filled, w, row);
+        }
         previous = row;
-        const float *value = list->value + (size_t)g * DK_GROUP;
-        uint32_t filled = DK_GROUP; /* the last group of a row ends in zeros */
-        while (filled && value[filled - 1] == 0.0f) filled--;
-        add_rows(value, list->index + (size_t)g * DK_GROUP, filled, w, row);
     }
 }
 
@@ -180,14 +182,18 @@ static void scalar_gelu(const float *x, float *out, uint32_t n) {
     }
 }
 
-static void scalar_add_norm(float *x, const float *r, const float *gain, const float *bias,
-                            uint32_t n) {
+static void norm_row(float *x, const float *r, const float *gain, const float *bias, uint32_t n) {
     float mean = 0.0f, variance = 0.0f;
     for (uint32_t i = 0; i < n; i++) mean += x[i] += r[i];
     mean /= (float)n;
     for (uint32_t i = 0; i < n; i++) variance += (x[i] - mean) * (x[i] - mean);
     float scale = 1.0f / sqrtf(variance / (float)n + 1e-6f);
     for (uint32_t i = 0; i < n; i++) x[i] = (x[i] - mean) * scale * gain[i] + bias[i];
+}
+
+static void scalar_add_norm(float *x, size_t ldx, const float *r, size_t ldr, const uint16_t *where,
+                            uint32_t rows, const float *gain, const float *bias, uint32_t n) {
+    for (uint32_t i = 0; i < rows; i++) norm_row(x + i * ldx, r + where[i] * ldr, gain, bias, n);
 }
 
 static void scalar_transpose(const float *a, size_t lda, uint32_t rows, uint32_t cols, float scale,

@@ -6,6 +6,7 @@
  *   TILE_VECTORS(rows)  vectors of columns that a gemm tile of so many rows keeps in registers
  *   TILE_ROWS           rows of the largest tile
  *   BLOCK_VECTORS       vectors of running results that `accumulate` keeps in registers
+ *   MANY_VECTORS        sums that may be under way at once
  * and a few inline functions
  *   v_load v_store v_load_n v_store_n v_set v_add v_sub v_mul v_div v_fma v_sqrt v_min v_max
  *   v_sum v_largest     over all lanes
@@ -13,21 +14,29 @@
  *   v_select(m, a, b)   a where m, else b
  *   v_bits(m)           bit l is lane l
  *   v_tally(counts, m)  counts[l] += 1 where m
- *   v_keep(a, bits, base, value, index)   lanes of `bits`, packed, and base + lane
- *   v_power(n)          2^n for n = integer + ROUNDER, as floats
+ *   v_first(n)          mask: lanes 0 .. n-1
+ *   v_set_four(p, x)    p[0..3], each in all lanes of a vector of its own
+ *   vn, v_number, v_next  the numbers base + lane, and those LANES further on
+ *   v_keep(a, numbers, bits, value, index)   lanes of `bits`, packed, and their numbers
+ *   v_scale(p, n)       p 2^n for n = integer + ROUNDER
  *   v_split(x, &e)      x > 0 as m 2^e with m in [sqrt(1/2), sqrt(2))
  *   v_transpose(rows)   LANES x LANES in place
  * v_load_n and v_store_n touch only the first n < LANES floats; other lanes read as `fill`.
  */
 #include "../internal.h"
 
-#if defined(__GNUC__)
+#if defined(DK_QUICK_BUILD) /* a test build: the same code, not unrolled */
+#define INLINE static inline
+#define UNROLL
+#elif defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 #else
 #define INLINE static __forceinline
 #define UNROLL
 #endif
+
+enum { MOST_VECTORS = 16 }; /* of any block or tile below */
 
 #include "energies.inc.h"
 
@@ -38,14 +47,14 @@
 INLINE void tile(const uint32_t MR, const uint32_t NV, const uint32_t tail, const float *a,
                  size_t lda, const float *b, size_t ldb, uint32_t k, const float *bias, float *out,
                  size_t ldo) {
-    vf sum[TILE_ROWS][BLOCK_VECTORS];
+    vf sum[TILE_ROWS][MOST_VECTORS];
     UNROLL for (uint32_t v = 0; v < NV; v++) {
         vf from = v_set(0.0f);
         if (bias) from = tail ? v_load_n(bias, tail, 0.0f) : v_load(bias + v * LANES);
         UNROLL for (uint32_t r = 0; r < MR; r++) sum[r][v] = from;
     }
     for (uint32_t i = 0; i < k; i++, b += ldb) {
-        vf row[BLOCK_VECTORS];
+        vf row[MOST_VECTORS];
         UNROLL for (uint32_t v = 0; v < NV; v++) row[v] =
             tail ? v_load_n(b, tail, 0.0f) : v_load(b + v * LANES);
         UNROLL for (uint32_t r = 0; r < MR; r++) {
@@ -111,36 +120,46 @@ static void KERNEL(gemm)(const float *a, size_t lda, size_t rows, const dk_matri
 
 /* ---- sparse products ------------------------------------------------------------------------ */
 
-/* Running results of NV vectors of columns, in registers over all rows of the list. They are
- * stored after every group; the last group of a row leaves the right values there. */
+/* Running results of NV vectors of columns, in registers over all rows of the list. What limits it
+ * is loads, one for each vector of weights; so the four deltas of a group come in one. Few columns
+ * would wait for each other's additions: two sums, joined at the end of a row, do not. */
 INLINE void accumulate_block(const uint32_t NV, const uint32_t tail, const dk_list *list,
                              const float *w, size_t ldw, const float *start, float *out,
                              size_t ldo) {
-    vf sum[BLOCK_VECTORS];
-    UNROLL for (uint32_t v = 0; v < NV; v++) sum[v] =
-        tail ? v_load_n(start, tail, 0.0f) : v_load(start + v * LANES);
+    const uint32_t chains = 2 * NV <= MANY_VECTORS ? 2 : 1;
+    vf sum[2][MOST_VECTORS];
+    UNROLL for (uint32_t v = 0; v < NV; v++) {
+        sum[0][v] = tail ? v_load_n(start, tail, 0.0f) : v_load(start + v * LANES);
+        sum[1][v] = v_set(0.0f);
+    }
     const float *value = list->value;
     const uint16_t *index = list->index;
-    for (uint32_t g = 0; g < list->groups; g++, value += DK_GROUP, index += DK_GROUP) {
-        UNROLL for (uint32_t i = 0; i < DK_GROUP; i++) {
-            vf x = v_set(value[i]);
-            const float *row = w + index[i] * ldw;
-            UNROLL for (uint32_t v = 0; v < NV; v++) sum[v] =
-                v_fma(x, tail ? v_load_n(row, tail, 0.0f) : v_load(row + v * LANES), sum[v]);
+    for (uint32_t r = 0; r < list->rows; r++) {
+        for (uint32_t g = list->length[r]; g; g--, value += DK_GROUP, index += DK_GROUP) {
+            vf delta[DK_GROUP];
+            v_set_four(value, delta);
+            UNROLL for (uint32_t i = 0; i < DK_GROUP; i++) {
+                const float *row = w + index[i] * ldw;
+                vf *to = sum[i % chains];
+                UNROLL for (uint32_t v = 0; v < NV; v++) to[v] = v_fma(
+                    delta[i], tail ? v_load_n(row, tail, 0.0f) : v_load(row + v * LANES), to[v]);
+            }
         }
-        float *to = out + list->row[g] * ldo;
+        float *to = out + list->row[r] * ldo;
         UNROLL for (uint32_t v = 0; v < NV; v++) {
+            if (chains == 2) sum[0][v] = v_add(sum[0][v], sum[1][v]);
+            sum[1][v] = v_set(0.0f);
             if (tail)
-                v_store_n(to, sum[v], tail);
+                v_store_n(to, sum[0][v], tail);
             else
-                v_store(to + v * LANES, sum[v]);
+                v_store(to + v * LANES, sum[0][v]);
         }
     }
 }
 
 static void KERNEL(accumulate)(const dk_list *list, const dk_matrix *w, const float *start,
                                float *out, size_t ldo) {
-    if (!list->groups) return;
+    if (!list->rows) return;
     uint32_t vectors = w->cols / LANES, tail = w->cols % LANES, column = 0;
     uint32_t passes = (vectors + BLOCK_VECTORS - 1) / BLOCK_VECTORS;
     for (; passes; passes--) {
@@ -159,11 +178,13 @@ static void KERNEL(accumulate)(const dk_list *list, const dk_matrix *w, const fl
             CASE(6)
             CASE(7)
             CASE(8)
+#if BLOCK_VECTORS > 8
             CASE(9)
             CASE(10)
             CASE(11)
             CASE(12)
             CASE(13)
+#endif
 #undef CASE
         }
         column += count * LANES;
@@ -179,13 +200,15 @@ static void KERNEL(accumulate)(const dk_list *list, const dk_matrix *w, const fl
 INLINE uint32_t scan_with(const float *x, float *reference, uint32_t n, float theta, uint16_t base,
                           float *value, uint16_t *index, uint32_t *counts) {
     const vf limit = v_set(theta);
-    uint32_t kept = 0, i = 0;
-    for (; i + LANES <= n; i += LANES) {
+    vn numbers = v_number(base);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i + LANES <= n; i += LANES) {
         vf now = v_load(x + i), old = v_load(reference + i), delta = v_sub(now, old);
         vm keep = v_beyond(delta, limit);
         v_store(reference + i, v_select(keep, now, old));
         if (counts) v_tally(counts + i, keep);
-        kept += v_keep(delta, v_bits(keep), (uint16_t)(base + i), value + kept, index + kept);
+        kept += v_keep(delta, numbers, v_bits(keep), value + kept, index + kept);
+        numbers = v_next(numbers);
     }
     return kept;
 }
@@ -238,47 +261,44 @@ static uint32_t KERNEL(hold)(float *x, const float *previous, uint32_t n, float 
 
 #define ROUNDER 12582912.0f /* 1.5 * 2^23: adding it rounds to an integer */
 
-/* e^x to 1e-7 for -87 <= x <= 87: 2^n times a polynomial on [-ln2/2, ln2/2]. */
-INLINE vf exponential(vf x) {
-    vf shifted = v_fma(x, v_set(1.44269504f), v_set(ROUNDER));
-    vf n = v_sub(shifted, v_set(ROUNDER));
-    vf f = v_fma(n, v_set(-0.693359375f), x);
-    f = v_fma(n, v_set(2.12194440e-4f), f);
-    vf p = v_fma(f, v_set(1.3981999507e-3f), v_set(8.3334519073e-3f));
-    p = v_fma(p, f, v_set(4.1665795894e-2f));
-    p = v_fma(p, f, v_set(1.6666665459e-1f));
-    p = v_fma(p, f, v_set(5.0000001201e-1f));
-    p = v_fma(p, v_mul(f, f), v_add(f, v_set(1.0f)));
-    return v_mul(p, v_power(shifted));
+#define LOG2_E 1.44269504f
+
+/* 2^x for -126 <= x <= 126, to 2e-7: 2^n times a polynomial on [-1/2, 1/2]. */
+INLINE vf power_of_two(vf x) {
+    vf shifted = v_add(x, v_set(ROUNDER));
+    vf f = v_sub(x, v_sub(shifted, v_set(ROUNDER)));
+    vf p = v_fma(f, v_set(1.3333558e-3f), v_set(9.6181291e-3f));
+    p = v_fma(p, f, v_set(5.5504109e-2f));
+    p = v_fma(p, f, v_set(2.4022651e-1f));
+    p = v_fma(p, f, v_set(6.9314718e-1f));
+    p = v_fma(p, f, v_set(1.0f));
+    return v_scale(p, shifted);
 }
 
 static void KERNEL(softmax)(const float *x, float *out, uint32_t n) {
     uint32_t whole = n - n % LANES, tail = n % LANES, i;
-    vf top = tail ? v_load_n(x + whole, tail, x[0]) : v_set(x[0]);
+    vf rest = tail ? v_load_n(x + whole, tail, x[0]) : v_set(x[0]), top = rest;
     for (i = 0; i < whole; i += LANES) top = v_max(top, v_load(x + i));
-    const vf largest = v_set(v_largest(top)), least = v_set(-87.0f);
+    const vf unit = v_set(LOG2_E), least = v_set(-126.0f);
+    const vf shift = v_set(-LOG2_E * v_largest(top)); /* the largest becomes 2^0 */
     vf sum = v_set(0.0f);
     for (i = 0; i < whole; i += LANES) {
-        vf power = exponential(v_max(v_sub(v_load(x + i), largest), least));
+        vf power = power_of_two(v_max(v_fma(v_load(x + i), unit, shift), least));
         v_store(out + i, power);
         sum = v_add(sum, power);
     }
-    if (tail) {
-        vf power = exponential(v_max(v_sub(v_load_n(x + i, tail, x[0]), largest), least));
-        v_store_n(out + i, power, tail);
-        sum = v_add(sum, v_load_n(out + i, tail, 0.0f));
-    }
-    const float factor = 1.0f / v_sum(sum);
-    const vf scale = v_set(factor);
+    rest = power_of_two(v_max(v_fma(rest, unit, shift), least));
+    sum = v_add(sum, v_select(v_first(tail), rest, v_set(0.0f)));
+    const vf scale = v_set(1.0f / v_sum(sum));
     for (i = 0; i < whole; i += LANES) v_store(out + i, v_mul(v_load(out + i), scale));
-    for (; i < n; i++) out[i] *= factor;
+    if (tail) v_store_n(out + i, v_mul(rest, scale), tail);
 }
 
-/* x/2 (1 + tanh(u)) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3). */
+/* x/2 (1 + tanh(u)) = x / (1 + 2^-z), z = 2 log2(e) sqrt(2/pi) (x + 0.044715 x^3). */
 INLINE vf gelu_of(vf x) {
-    vf inner = v_fma(v_mul(x, x), v_set(-0.0713548163f), v_set(-1.5957691216f));
-    vf exponent = v_min(v_max(v_mul(x, inner), v_set(-87.0f)), v_set(87.0f));
-    return v_div(x, v_add(v_set(1.0f), exponential(exponent)));
+    vf inner = v_fma(v_mul(x, x), v_set(-0.0713548163f * LOG2_E), v_set(-1.5957691216f * LOG2_E));
+    vf exponent = v_min(v_max(v_mul(x, inner), v_set(-126.0f)), v_set(126.0f));
+    return v_div(x, v_add(v_set(1.0f), power_of_two(exponent)));
 }
 
 static void KERNEL(gelu)(const float *x, float *out, uint32_t n) {
@@ -287,32 +307,80 @@ static void KERNEL(gelu)(const float *x, float *out, uint32_t n) {
     if (i < n) v_store_n(out + i, gelu_of(v_load_n(x + i, n - i, 0.0f)), n - i);
 }
 
-static void KERNEL(add_norm)(float *x, const float *r, const float *gain, const float *bias,
-                             uint32_t n) {
-    uint32_t whole = n - n % LANES, i;
-    vf sum = v_set(0.0f), squares = v_set(0.0f);
-    for (i = 0; i < whole; i += LANES) {
-        vf added = v_add(v_load(x + i), v_load(r + i));
-        v_store(x + i, added);
-        sum = v_add(sum, added);
+/* Sums over the lanes of each of LANES vectors, one a lane. */
+INLINE vf sum_each(vf rows[LANES]) {
+    v_transpose(rows);
+    UNROLL for (uint32_t step = LANES / 2; step; step /= 2) {
+        UNROLL for (uint32_t i = 0; i < step; i++) rows[i] = v_add(rows[i], rows[i + step]);
     }
-    float mean = v_sum(sum), variance;
-    for (; i < n; i++) mean += x[i] += r[i];
-    mean /= (float)n;
-    const vf middle = v_set(mean);
-    for (i = 0; i < whole; i += LANES) {
-        vf centred = v_sub(v_load(x + i), middle);
-        squares = v_fma(centred, centred, squares);
+    return rows[0];
+}
+
+/* Up to LANES rows at once, so that means, square roots and divisions are shared. */
+INLINE void norm_rows(float *const x[LANES], const float *const r[LANES], uint32_t rows,
+                      const float *gain, const float *bias, uint32_t n) {
+    uint32_t whole = n - n % LANES, tail = n % LANES, i;
+    float mean[LANES], scale[LANES];
+    vf sums[LANES];
+    const vf zero = v_set(0.0f), share = v_set(1.0f / (float)n);
+    for (uint32_t l = 0; l < LANES; l++) sums[l] = zero;
+    for (uint32_t l = 0; l < rows; l++) {
+        vf sum = zero;
+        for (i = 0; i < whole; i += LANES) {
+            vf added = v_add(v_load(x[l] + i), v_load(r[l] + i));
+            v_store(x[l] + i, added);
+            sum = v_add(sum, added);
+        }
+        if (tail) {
+            vf added = v_add(v_load_n(x[l] + i, tail, 0.0f), v_load_n(r[l] + i, tail, 0.0f));
+            v_store_n(x[l] + i, added, tail);
+            sum = v_add(sum, added);
+        }
+        sums[l] = sum;
     }
-    variance = v_sum(squares);
-    for (; i < n; i++) variance += (x[i] - mean) * (x[i] - mean);
-    const float factor = 1.0f / sqrtf(variance / (float)n + 1e-6f);
-    const vf scale = v_set(factor);
-    for (i = 0; i < whole; i += LANES) {
-        vf centred = v_mul(v_sub(v_load(x + i), middle), scale);
-        v_store(x + i, v_fma(centred, v_load(gain + i), v_load(bias + i)));
+    v_store(mean, v_mul(sum_each(sums), share));
+    for (uint32_t l = 0; l < LANES; l++) sums[l] = zero;
+    for (uint32_t l = 0; l < rows; l++) {
+        vf middle = v_set(mean[l]), squares = zero;
+        for (i = 0; i < whole; i += LANES) {
+            vf centred = v_sub(v_load(x[l] + i), middle);
+            squares = v_fma(centred, centred, squares);
+        }
+        if (tail) {
+            vf centred = v_sub(v_load_n(x[l] + i, tail, mean[l]), middle);
+            squares = v_fma(centred, centred, squares);
+        }
+        sums[l] = squares;
     }
-    for (; i < n; i++) x[i] = (x[i] - mean) * factor * gain[i] + bias[i];
+    v_store(scale, v_div(v_set(1.0f), v_sqrt(v_fma(sum_each(sums), share, v_set(1e-6f)))));
+    for (uint32_t l = 0; l < rows; l++) {
+        vf middle = v_set(mean[l]), factor = v_set(scale[l]);
+        for (i = 0; i < whole; i += LANES) {
+            vf centred = v_mul(v_sub(v_load(x[l] + i), middle), factor);
+            v_store(x[l] + i, v_fma(centred, v_load(gain + i), v_load(bias + i)));
+        }
+        if (tail) {
+            vf centred = v_mul(v_sub(v_load_n(x[l] + i, tail, 0.0f), middle), factor);
+            vf scaled =
+                v_fma(centred, v_load_n(gain + i, tail, 0.0f), v_load_n(bias + i, tail, 0.0f));
+            v_store_n(x[l] + i, scaled, tail);
+        }
+    }
+}
+
+static void KERNEL(add_norm)(float *x, size_t ldx, const float *r, size_t ldr,
+                             const uint16_t *where, uint32_t rows, const float *gain,
+                             const float *bias, uint32_t n) {
+    for (uint32_t first = 0; first < rows; first += LANES) {
+        uint32_t count = rows - first < LANES ? rows - first : LANES;
+        float *at[LANES];
+        const float *added[LANES];
+        for (uint32_t l = 0; l < count; l++) {
+            at[l] = x + (first + l) * ldx;
+            added[l] = r + where[first + l] * ldr;
+        }
+        norm_rows(at, added, count, gain, bias, n);
+    }
 }
 
 static void KERNEL(transpose)(const float *a, size_t lda, uint32_t rows, uint32_t cols, float scale,

@@ -1,0 +1,199 @@
+/* The core as a whole, on random weights: instruction sets agree, thresholds of zero are dense,
+ * long sounds go through in chunks, streams equal clips, and bad arguments are refused. */
+#include "check.h"
+
+#include "deltakwt.h"
+
+static const dk_config SMALL = {24, 3, 40, 3, 5, 20, 7};
+static const dk_config LONG = {16, 1, 20, 2, 4, 300, 6}; /* more tokens than one chunk */
+static const dk_config ONE = {8, 2, 8, 1, 2, 1, 3};
+
+typedef struct {
+    float **tensors;
+    uint32_t count;
+} weights;
+
+static size_t tensor_size(const dk_config *c, uint32_t i) {
+    uint32_t last = dk_tensor_count(c) - 2, d = c->dim, m = c->mlp;
+    if (i == 0) return (size_t)c->features * d;
+    if (i == 3) return (size_t)(c->frames + 1) * d;
+    if (i < 4) return d;
+    if (i == last) return (size_t)d * c->labels;
+    if (i > last) return c->labels;
+    const size_t sizes[DK_BLOCK_TENSORS] = {(size_t)d * d,
+                                            (size_t)d * d,
+                                            (size_t)d * d,
+                                            (size_t)d * d,
+                                            d,
+                                            d,
+                                            d,
+                                            (size_t)d * m,
+                                            m,
+                                            (size_t)m * d,
+                                            d,
+                                            d,
+                                            d};
+    return sizes[(i - 4) % DK_BLOCK_TENSORS];
+}
+
+static weights random_weights(const dk_config *c) {
+    weights w = {NULL, dk_tensor_count(c)};
+    w.tensors = (float **)calloc(w.count, sizeof *w.tensors);
+    for (uint32_t i = 0; i < w.count; i++) {
+        size_t n = tensor_size(c, i);
+        w.tensors[i] = (float *)malloc(n * sizeof(float));
+        for (size_t k = 0; k < n; k++) w.tensors[i][k] = uniform() / 2.0f;
+    }
+    return w;
+}
+
+static void free_weights(weights *w) {
+    for (uint32_t i = 0; i < w->count; i++) free(w->tensors[i]);
+    free(w->tensors);
+}
+
+/* A run in memory that is one byte off any alignment and not a byte too large. */
+static void run(const dk_config *c, const weights *w, dk_isa isa, const float *features,
+                const float *thresholds, float *logits, const dk_watch *watch) {
+    size_t size = dk_model_size(c), scratch_size = dk_scratch_size(c);
+    char *memory = (char *)malloc(size + 1), *scratch = (char *)malloc(scratch_size + 1);
+    memset(scratch, 0x7f, scratch_size + 1); /* huge floats: nothing may rely on zeroed memory */
+    const dk_model *model;
+    dk_status status =
+        dk_model_init(memory + 1, size, c, (const float *const *)w->tensors, isa, &model);
+    CHECK(status == DK_OK, "%s", dk_status_text(status));
+    status = dk_run(model, features, thresholds, scratch + 1, scratch_size, logits, watch);
+    CHECK(status == DK_OK, "%s", dk_status_text(status));
+    free(memory), free(scratch);
+}
+
+static void test_model(const dk_config *c) {
+    weights w = random_weights(c);
+    size_t n = (size_t)c->frames * c->features;
+    float *features = (float *)malloc(n * sizeof *features);
+    for (size_t i = 0; i < n; i++) features[i] = i < c->features ? uniform() : features[i - 1];
+    for (size_t i = c->features; i < n; i++)
+        features[i] = uniform() > 0.3f ? uniform() : features[i - c->features];
+    float *theta = (float *)malloc(c->layers * DK_SITES * sizeof *theta);
+    float *dense = (float *)calloc(c->labels, sizeof *dense);
+    float *other = (float *)calloc(c->labels, sizeof *other);
+    int64_t macs[8 * DK_PRODUCTS], nonzeros[8 * DK_SITES];
+    dk_watch counted;
+    memset(&counted, 0, sizeof counted);
+    counted.macs = macs;
+    counted.nonzeros = nonzeros;
+    run(c, &w, DK_SCALAR, features, NULL, dense, NULL);
+    for (int isa = 0; isa < DK_ISAS; isa++) {
+        if (!dk_isa_available((dk_isa)isa)) continue;
+        const char *name = dk_isa_name((dk_isa)isa);
+        run(c, &w, (dk_isa)isa, features, NULL, other, &counted);
+        float worst = largest_difference(dense, other, c->labels);
+        CHECK(worst < 2e-4f, "%s dense, %u tokens: %g", name, c->frames + 1, (double)worst);
+        for (uint32_t mix = 0; mix < 16; mix++) { /* dense and delta sites in many combinations */
+            for (uint32_t i = 0; i < c->layers * DK_SITES; i++)
+                theta[i] = mix == 0 || uniform() > 0.0f ? 0.0f : -1.0f;
+            run(c, &w, (dk_isa)isa, features, theta, other, &counted);
+            worst = largest_difference(dense, other, c->labels);
+            CHECK(worst < 5e-4f, "%s zero thresholds, mix %u: %g", name, mix, (double)worst);
+        }
+        for (uint32_t i = 0; i < c->layers * DK_SITES; i++) theta[i] = 1e9f;
+        run(c, &w, (dk_isa)isa, features, theta, other, &counted);
+        uint32_t two = 2 * c->dim;
+        CHECK(nonzeros[DK_SITE_X] == two, "only two exact rows: %d", (int)nonzeros[DK_SITE_X]);
+        CHECK(macs[DK_XW] == (c->layers > 1 ? (int64_t)two * 3 * c->dim
+                                            : (int64_t)two * 2 * c->dim + c->dim * c->dim),
+              "%d", (int)macs[DK_XW]);
+        for (uint32_t i = 0; i < c->labels; i++) CHECK(isfinite(other[i]), "%s", name);
+    }
+    free_weights(&w);
+    free(features), free(theta), free(dense), free(other);
+}
+
+static void test_front_end(dk_isa isa, const dk_steady *steady) {
+    enum { SAMPLES = 5000 };
+    float *audio = (float *)malloc(SAMPLES * sizeof *audio);
+    for (int i = 0; i < SAMPLES; i++) audio[i] = uniform() / 4.0f;
+    void *memory = malloc(dk_frontend_size()), *state = malloc(dk_stream_size());
+    const dk_frontend *frontend;
+    dk_stream *stream;
+    CHECK(dk_frontend_init(memory, dk_frontend_size(), isa, &frontend) == DK_OK, "init");
+    uint32_t frames = dk_frames(SAMPLES), rows = 0;
+    size_t scratch_size = dk_features_scratch_size(frames);
+    void *scratch = malloc(scratch_size);
+    float *clip = (float *)malloc(frames * DK_COEFFICIENTS * sizeof *clip);
+    float *streamed = (float *)malloc(frames * DK_COEFFICIENTS * sizeof *streamed);
+    CHECK(dk_features(frontend, audio, SAMPLES, steady, scratch, scratch_size, clip) == DK_OK, "-");
+    CHECK(dk_stream_init(state, dk_stream_size(), frontend, steady, &stream) == DK_OK, "init");
+    for (size_t at = 0, block = 1; at < SAMPLES; at += block, block = block * 3 % 701) {
+        if (block > SAMPLES - at) block = SAMPLES - at;
+        uint32_t room = dk_stream_rows(stream, block), made;
+        float *out = (float *)malloc((room + 1) * DK_COEFFICIENTS * sizeof *out);
+        CHECK(dk_stream_push(stream, audio + at, block, out, &made) == DK_OK, "push");
+        CHECK(made <= room, "%u rows, %u promised", made, room);
+        memcpy(streamed + rows * DK_COEFFICIENTS, out, made * DK_COEFFICIENTS * sizeof *out);
+        rows += made;
+        free(out);
+    }
+    uint32_t late = steady && steady->smooth ? 1 : 0; /* its right neighbour is still missing */
+    CHECK(rows == frames - late, "%u rows of %u frames", rows, frames);
+    if (!steady || steady->floor == 0.0) {
+        float worst = largest_difference(clip, streamed, rows * DK_COEFFICIENTS);
+        CHECK(worst < 1e-4f, "stream against clip: %g", (double)worst);
+    }
+    for (uint32_t i = 0; i < rows * DK_COEFFICIENTS; i++) CHECK(isfinite(streamed[i]), "NaN");
+    audio[7] = NAN;
+    CHECK(dk_features(frontend, audio, SAMPLES, steady, scratch, scratch_size, clip) ==
+              DK_BAD_VALUE,
+          "NaN");
+    audio[7] = 1e30f;
+    uint32_t made;
+    CHECK(dk_stream_push(stream, audio, SAMPLES, clip, &made) == DK_BAD_VALUE, "too loud");
+    free(audio), free(memory), free(state), free(scratch), free(clip), free(streamed);
+}
+
+static void test_refusals(void) {
+    dk_config bad[] = {SMALL, SMALL, SMALL, SMALL, SMALL, SMALL};
+    bad[0].dim = 0;
+    bad[1].heads = 5;
+    bad[2].layers = 4000000000u;
+    bad[3].frames = 4000000000u;
+    bad[4].heads = 0;
+    bad[5].mlp = 0xffffffffu;
+    for (int i = 0; i < 6; i++) {
+        CHECK(dk_model_size(&bad[i]) == 0, "config %d", i);
+        CHECK(dk_scratch_size(&bad[i]) == 0, "config %d", i);
+    }
+    weights w = random_weights(&ONE);
+    size_t size = dk_model_size(&ONE), scratch_size = dk_scratch_size(&ONE);
+    void *memory = malloc(size), *scratch = malloc(scratch_size);
+    const float *const *tensors = (const float *const *)w.tensors;
+    const dk_model *model;
+    float features[3] = {0.0f, 1.0f, 2.0f}, logits[2];
+    CHECK(dk_model_init(memory, size - 1, &ONE, tensors, DK_SCALAR, &model) == DK_BAD_MEMORY, "-");
+    CHECK(dk_model_init(memory, size, &bad[0], tensors, DK_SCALAR, &model) == DK_BAD_CONFIG, "-");
+    CHECK(dk_model_init(memory, size, &ONE, tensors, DK_ISAS, &model) == DK_BAD_ISA, "-");
+    CHECK(dk_model_init(memory, size, &ONE, tensors, DK_SCALAR, &model) == DK_OK, "-");
+    CHECK(dk_run(model, features, NULL, scratch, scratch_size - 1, logits, NULL) == DK_BAD_MEMORY,
+          "-");
+    CHECK(dk_run(model, features, NULL, scratch, scratch_size, NULL, NULL) == DK_BAD_ARGUMENT, "-");
+    features[1] = INFINITY;
+    CHECK(dk_run(model, features, NULL, scratch, scratch_size, logits, NULL) == DK_BAD_VALUE, "-");
+    free(memory), free(scratch);
+    free_weights(&w);
+}
+
+int main(void) {
+    test_model(&SMALL);
+    test_model(&LONG);
+    test_model(&ONE);
+    const dk_steady smooth = {1, 0.0, 0.2}, floored = {1, 2.0, 0.2};
+    for (int isa = 0; isa < DK_ISAS; isa++) {
+        if (!dk_isa_available((dk_isa)isa)) continue;
+        test_front_end((dk_isa)isa, NULL);
+        test_front_end((dk_isa)isa, &smooth);
+        test_front_end((dk_isa)isa, &floored);
+        printf("%s checked\n", dk_isa_name((dk_isa)isa));
+    }
+    test_refusals();
+    return failures != 0;
+}

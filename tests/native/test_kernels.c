@@ -1,0 +1,210 @@
+/* Every kernel of every instruction set against the scalar one: odd sizes, unaligned pointers,
+ * buffers without any slack. */
+#include "check.h"
+
+#include "../../native/src/internal.h"
+
+static const uint32_t SIZES[] = {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 64, 99, 130};
+enum { COUNT = sizeof SIZES / sizeof *SIZES, SLACK = 16 };
+
+static const dk_kernels *kernels; /* under test */
+static size_t offset;             /* floats by which every pointer is off a 64-byte boundary */
+
+/* A block of floats of exactly n, `offset` away from alignment; freed with its base. */
+typedef struct {
+    void *base;
+    float *at;
+} block;
+
+static block new_block(size_t n) {
+    block made;
+    size_t bytes = (n + offset) * sizeof(float);
+    made.base = malloc(bytes ? bytes : 1);
+    made.at = (float *)made.base + offset;
+    for (size_t i = 0; i < n; i++) made.at[i] = uniform();
+    return made;
+}
+
+static block copy_of(const block *other, size_t n) {
+    block made = new_block(n);
+    memcpy(made.at, other->at, n * sizeof(float));
+    return made;
+}
+
+static void test_gemm(uint32_t rows, uint32_t k, uint32_t cols, int biased) {
+    uint32_t lda = k + 1, ldw = cols + 2, ldo = cols + 3;
+    block a = new_block((rows - 1) * lda + k), w = new_block((k - 1) * ldw + cols);
+    block bias = new_block(cols), want = new_block((rows - 1) * ldo + cols);
+    block got = copy_of(&want, (rows - 1) * ldo + cols);
+    dk_matrix matrix = {w.at, NULL, k, cols, ldw, DK_F32};
+    dk_scalar.gemm(a.at, lda, rows, &matrix, biased ? bias.at : NULL, want.at, ldo);
+    kernels->gemm(a.at, lda, rows, &matrix, biased ? bias.at : NULL, got.at, ldo);
+    float worst = largest_difference(want.at, got.at, (rows - 1) * ldo + cols);
+    CHECK(worst < 2e-5f, "%s gemm %u x %u x %u: %g", kernels->name, rows, k, cols, (double)worst);
+    free(a.base), free(w.base), free(bias.base), free(want.base), free(got.base);
+}
+
+/* A list made by the scalar scan of random rows. */
+static void test_accumulate(uint32_t rows, uint32_t k, uint32_t cols) {
+    uint32_t ldw = cols + 5, ldo = cols + 1, capacity = rows * (k + DK_GROUP) + SLACK;
+    block w = new_block((k - 1) * ldw + cols), value = new_block(capacity), start = new_block(cols);
+    block want = new_block(rows * ldo + cols), got = copy_of(&want, rows * ldo + cols);
+    uint16_t *index = (uint16_t *)calloc(capacity, sizeof *index);
+    uint16_t *row = (uint16_t *)calloc(rows, sizeof *row);
+    uint16_t *length = (uint16_t *)calloc(rows, sizeof *length);
+    dk_list list = {value.at, index, row, length, 0, 0};
+    for (uint32_t r = 1; r <= rows; r++) {
+        uint32_t kept = 0;
+        for (uint32_t f = 0; f < k; f++)
+            if (uniform() > 0.0f) {
+                value.at[list.groups * DK_GROUP + kept] = uniform();
+                index[list.groups * DK_GROUP + kept++] = (uint16_t)f;
+            }
+        if (!kept) continue;
+        uint32_t groups = (kept + DK_GROUP - 1) / DK_GROUP;
+        for (; kept < groups * DK_GROUP; kept++) {
+            value.at[list.groups * DK_GROUP + kept] = 0.0f;
+            index[list.groups * DK_GROUP + kept] = 0;
+        }
+        row[list.rows] = (uint16_t)r;
+        length[list.rows++] = (uint16_t)groups;
+        list.groups += groups;
+    }
+    dk_matrix matrix = {w.at, NULL, k, cols, ldw, DK_F32};
+    dk_scalar.accumulate(&list, &matrix, start.at, want.at, ldo);
+    kernels->accumulate(&list, &matrix, start.at, got.at, ldo);
+    float worst = largest_difference(want.at, got.at, rows * ldo + cols);
+    CHECK(worst < 1e-4f, "%s accumulate %u x %u x %u: %g", kernels->name, rows, k, cols,
+          (double)worst);
+    free(w.base), free(value.base), free(start.base), free(want.base), free(got.base);
+    free(index), free(row), free(length);
+}
+
+static void test_scan(uint32_t n, float theta, int counted) {
+    block x = new_block(n), want = new_block(n), got = copy_of(&want, n);
+    block value = new_block(n + SLACK), other = new_block(n + SLACK);
+    uint16_t *index = (uint16_t *)calloc(n + SLACK, sizeof *index);
+    uint16_t *second = (uint16_t *)calloc(n + SLACK, sizeof *second);
+    uint32_t *counts = (uint32_t *)calloc(n, sizeof *counts);
+    uint32_t *tally = (uint32_t *)calloc(n, sizeof *tally);
+    if (n > 2) x.at[n / 2] = want.at[n / 2] = got.at[n / 2] = 0.25f; /* no change at all */
+    uint32_t kept =
+        dk_scalar.scan(x.at, want.at, n, theta, 7, value.at, index, counted ? counts : NULL);
+    uint32_t again =
+        kernels->scan(x.at, got.at, n, theta, 7, other.at, second, counted ? tally : NULL);
+    CHECK(kept == again, "%s scan %u: kept %u, not %u", kernels->name, n, again, kept);
+    CHECK(!memcmp(want.at, got.at, n * sizeof(float)), "%s scan %u: reference", kernels->name, n);
+    CHECK(!memcmp(value.at, other.at, kept * sizeof(float)), "%s scan %u", kernels->name, n);
+    CHECK(!memcmp(index, second, kept * sizeof *index), "%s scan %u: index", kernels->name, n);
+    CHECK(!memcmp(counts, tally, n * sizeof *counts), "%s scan %u: counts", kernels->name, n);
+    CHECK(kernels->scan(x.at, got.at, n, theta, 7, other.at, second, NULL) == 0,
+          "%s scan %u: the same row again", kernels->name, n);
+    free(x.base), free(want.base), free(got.base), free(value.base), free(other.base);
+    free(index), free(second), free(counts), free(tally);
+}
+
+static void test_hold(uint32_t n, float theta) {
+    block want = new_block(n), got = copy_of(&want, n), previous = new_block(n);
+    uint32_t *counts = (uint32_t *)calloc(n, sizeof *counts);
+    uint32_t *tally = (uint32_t *)calloc(n, sizeof *tally);
+    uint32_t kept = dk_scalar.hold(want.at, previous.at, n, theta, counts);
+    uint32_t again = kernels->hold(got.at, previous.at, n, theta, tally);
+    CHECK(kept == again, "%s hold %u: kept %u, not %u", kernels->name, n, again, kept);
+    CHECK(!memcmp(want.at, got.at, n * sizeof(float)), "%s hold %u", kernels->name, n);
+    CHECK(!memcmp(counts, tally, n * sizeof *counts), "%s hold %u: counts", kernels->name, n);
+    free(want.base), free(got.base), free(previous.base), free(counts), free(tally);
+}
+
+/* Softmax, GELU and logarithm, over the whole range of floats that a model can meet. */
+static void test_functions(uint32_t n, float range) {
+    block x = new_block(n), want = new_block(n), got = new_block(n);
+    for (uint32_t i = 0; i < n; i++) x.at[i] *= range;
+    dk_scalar.softmax(x.at, want.at, n);
+    kernels->softmax(x.at, got.at, n);
+    float worst = largest_difference(want.at, got.at, n);
+    CHECK(worst < 2e-6f, "%s softmax %u of %g: %g", kernels->name, n, (double)range, (double)worst);
+    for (uint32_t i = 0; i < n; i++) {
+        double a = x.at[i], u = sqrt(2.0 / 3.14159265358979) * (a + 0.044715 * a * a * a);
+        want.at[i] = (float)(a / 2.0 * (1.0 + tanh(u)));
+    }
+    kernels->gelu(x.at, got.at, n);
+    worst = largest_difference(want.at, got.at, n);
+    CHECK(worst <= 1e-6f * (1.0f + range), "%s gelu %u: %g", kernels->name, n, (double)worst);
+    for (uint32_t i = 0; i < n; i++) {
+        x.at[i] = i % 5 ? fabsf(x.at[i]) : x.at[i] * 1e-30f; /* some below the floor */
+        want.at[i] = (float)log(x.at[i] > 1e-12f ? x.at[i] : 1e-12f);
+    }
+    kernels->log_floor(x.at, got.at, n);
+    worst = largest_difference(want.at, got.at, n);
+    CHECK(worst < 1e-5f, "%s log %u: %g", kernels->name, n, (double)worst);
+    free(x.base), free(want.base), free(got.base);
+}
+
+static void test_add_norm(uint32_t rows, uint32_t n) {
+    uint32_t ldx = n + 1, ldr = n + 2;
+    block want = new_block((rows - 1) * ldx + n), got = copy_of(&want, (rows - 1) * ldx + n);
+    block r = new_block((rows - 1) * ldr + n), gain = new_block(n), bias = new_block(n);
+    uint16_t *where = (uint16_t *)calloc(rows, sizeof *where);
+    for (uint32_t i = 0; i < rows; i++) where[i] = (uint16_t)(i / 2);
+    dk_scalar.add_norm(want.at, ldx, r.at, ldr, where, rows, gain.at, bias.at, n);
+    kernels->add_norm(got.at, ldx, r.at, ldr, where, rows, gain.at, bias.at, n);
+    float worst = largest_difference(want.at, got.at, (rows - 1) * ldx + n);
+    CHECK(worst < 2e-4f, "%s add_norm %u x %u: %g", kernels->name, rows, n, (double)worst);
+    free(want.base), free(got.base), free(r.base), free(gain.base), free(bias.base), free(where);
+}
+
+static void test_transpose(uint32_t rows, uint32_t cols) {
+    uint32_t lda = cols + 1, ldo = rows + 2;
+    block a = new_block((rows - 1) * lda + cols), want = new_block((cols - 1) * ldo + rows);
+    block got = copy_of(&want, (cols - 1) * ldo + rows);
+    dk_scalar.transpose(a.at, lda, rows, cols, 0.125f, want.at, ldo);
+    kernels->transpose(a.at, lda, rows, cols, 0.125f, got.at, ldo);
+    CHECK(!memcmp(want.at, got.at, ((cols - 1) * ldo + rows) * sizeof(float)),
+          "%s transpose %u x %u", kernels->name, rows, cols);
+    free(a.base), free(want.base), free(got.base);
+}
+
+static void test_energies(const dk_frontend *frontend, uint32_t frames) {
+    size_t samples = (size_t)(frames - 1) * DK_HOP + DK_FRAME;
+    block audio = new_block(samples), work = new_block(DK_ENERGIES_WORK);
+    block want = new_block((size_t)frames * DK_BANDS), got = new_block((size_t)frames * DK_BANDS);
+    dk_scalar.energies(frontend, audio.at, frames, want.at, work.at);
+    kernels->energies(frontend, audio.at, frames, got.at, work.at);
+    float worst = largest_difference(want.at, got.at, (size_t)frames * DK_BANDS);
+    CHECK(worst < 1e-4f, "%s energies %u: %g", kernels->name, frames, (double)worst);
+    free(audio.base), free(work.base), free(want.base), free(got.base);
+}
+
+static void test_table(const dk_frontend *frontend) {
+    for (int i = 0; i < COUNT; i++) {
+        for (int j = 0; j < COUNT; j += 2) {
+            test_gemm(SIZES[j], SIZES[(i + j) % COUNT], SIZES[i], j % 4 == 0);
+            test_accumulate(SIZES[j], SIZES[(i + j) % COUNT], SIZES[i]);
+            test_add_norm(SIZES[j], SIZES[i]);
+            test_transpose(SIZES[j], SIZES[i]);
+        }
+        test_gemm(6, 64, SIZES[i], 1);
+        test_scan(SIZES[i], 0.5f, 1);
+        test_scan(SIZES[i], 0.0f, 0);
+        test_hold(SIZES[i], 0.5f);
+        test_functions(SIZES[i], 1.0f);
+        test_functions(SIZES[i], 30.0f);
+        test_functions(SIZES[i], 1e4f);
+    }
+    for (uint32_t cols = 176; cols <= 256; cols += 16) test_accumulate(9, 64, cols);
+    for (uint32_t frames = 1; frames <= 33; frames += 4) test_energies(frontend, frames);
+}
+
+int main(void) {
+    void *memory = malloc(dk_frontend_size());
+    const dk_frontend *frontend;
+    CHECK(dk_frontend_init(memory, dk_frontend_size(), DK_SCALAR, &frontend) == DK_OK, "init");
+    for (int isa = 0; isa < DK_ISAS; isa++) {
+        if (!dk_isa_available((dk_isa)isa)) continue;
+        kernels = dk_kernels_for((dk_isa)isa);
+        for (offset = 0; offset < 4; offset += 3) test_table(frontend);
+        printf("%s checked\n", kernels->name);
+    }
+    free(memory);
+    return failures != 0;
+}
