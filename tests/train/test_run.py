@@ -18,13 +18,21 @@ from deltakwt.errors import DeltakwtError
 from deltakwt.train import checkpoint, loop
 from deltakwt.train.loop import Progress, Trainer
 from deltakwt.train.plan import Plan
-from deltakwt.train.run import Request, train
+from deltakwt.train.run import Nobody, Request, train
 from deltakwt.weights import Weights, load_folder
 
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
+
+
+class Ear(Nobody):
+    def __init__(self) -> None:
+        self.told: list[Progress] = []
+
+    def step(self, now: Progress) -> None:
+        self.told.append(now)
 
 
 STEP = Trainer._step
@@ -45,15 +53,15 @@ def same(one: Weights, other: Weights) -> bool:
 
 
 def test_a_toy_task_is_learned_and_the_folder_is_a_model(toy_plan: Plan, tmp_path: Path) -> None:
-    told: list[Progress] = []
+    ear = Ear()
     plan = replace(toy_plan, epochs=12, masking=0.3, token_groups=((0.6, 3),), delta_from=0.8)
     plan = replace(plan, delta="0.1_0.1_0.1_0.1_0.001_0.1_0.1_0.1")
-    made = train(Request(tmp_path / "run", plan), told.append)
+    made = train(Request(tmp_path / "run", plan), ear)
     assert made is not None
     assert made.training["validation"] > 0.8
     assert same(load_folder(tmp_path / "run"), made)
-    assert told[-1].step == told[-1].steps
-    assert told[-1].seconds_left == 0
+    assert ear.told[-1].step == ear.told[-1].steps
+    assert ear.told[-1].seconds_left == 0
     with open(tmp_path / "run" / "log.csv") as file:
         rows = list(csv.DictReader(file))
     assert [row["epoch"] for row in rows] == [str(n) for n in range(1, 13)]
@@ -94,7 +102,7 @@ import sys
 from pathlib import Path
 from deltakwt.config import SIZES, Config
 from deltakwt.train.plan import Plan
-from deltakwt.train.run import Request, train
+from deltakwt.train.run import Nobody, Request, train
 SIZES["tiny"] = Config(dim=16, heads=2, mlp=32, layers=2)
 data, out = sys.argv[1:]
 plan = Plan(data=(data,), size="tiny", labels=("_silence_", "_unknown_", "low", "high"), epochs=2,
@@ -144,10 +152,11 @@ def test_checkpoints_are_written_while_training_goes_on(
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
     written = []
 
-    def report(now: Progress) -> None:
-        written.append(checkpoint.load(tmp_path)[1].step)
+    class Reader(Nobody):
+        def step(self, now: Progress) -> None:
+            written.append(checkpoint.load(tmp_path)[1].step)
 
-    train(Request(tmp_path, replace(toy_plan, epochs=1)), report)
+    train(Request(tmp_path, replace(toy_plan, epochs=1)), Reader())
     assert written == list(range(1, len(written) + 1))
 
 

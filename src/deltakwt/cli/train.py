@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltakwt.cli.common import JsonOption, ThreadsOption, print_json, progress
+from deltakwt.cli.common import JsonOption, ThreadsOption, print_json
 from deltakwt.config import KEYWORDS, SILENCE, SIZES, UNKNOWN
 from deltakwt.errors import DeltakwtError
 
@@ -73,9 +73,9 @@ def register(app: typer.Typer) -> None:
             raise DeltakwtError("--from and --grow exclude each other; give one of them")
         labels = (SILENCE, UNKNOWN, *(_words(words) if words is not None else KEYWORDS))
         folders = list(data or [])
-        if synth and not resume:
+        if synth:
             start = start or (None if grow else "kwt-1")
-            folders.append(_speak(labels[2:], out / "synth"))
+            folders.append(out / "synth")
         if not folders and not resume:
             raise DeltakwtError("give --data FOLDER, or --words with --synth")
         from deltakwt.train import run
@@ -95,10 +95,19 @@ def register(app: typer.Typer) -> None:
             synth=synth,
         )
         request = run.Request(
-            out, plan, resume, start, grow, epochs if resume else None, cache, threads, device
+            out,
+            plan,
+            resume=resume,
+            start=start,
+            grow=grow,
+            synth=synth,
+            epochs=epochs if resume else None,
+            cache=cache,
+            threads=threads,
+            device=device,
         )
-        with Teller(out) as teller:
-            made = run.train(request, teller.step, teller.decoded, teller.warn)
+        with Teller() as teller:
+            made = run.train(request, teller)
         if made is None:
             typer.echo(f"stopped; go on with: deltakwt train --resume --out {out}", err=True)
             raise typer.Exit(130)
@@ -134,22 +143,14 @@ def _thresholds(text: str, start: str | None) -> str:
     return str(Thresholds.parse(text)) if text else ""
 
 
-def _speak(words: tuple[str, ...], folder: Path) -> Path:
-    from deltakwt.train.synth import speak
-
-    with progress("speaking") as bar:
-        speak(words, folder, bar.update)
-    return folder
-
-
 class Teller:
     """Progress: a bar on a terminal, else a line a minute; only from the first process."""
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self) -> None:
         import os
 
-        self.quiet = os.environ.get("RANK", "0") != "0"
-        self.out, self.told = out, 0.0
+        self.quiet = os.environ.get("RANK", "0") != "0"  # set by torchrun
+        self.told = 0.0
 
     def __enter__(self) -> Teller:
         from rich.console import Console
@@ -160,15 +161,15 @@ class Teller:
         self.lines = not console.is_terminal
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         self.bars = Bars(*columns, console=console, disable=self.quiet or self.lines)
-        self.task = self.bars.add_task("reading audio", total=None)
+        self.task = self.bars.add_task("", total=None)
         self.bars.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.bars.stop()
 
-    def decoded(self, done: int, of: int) -> None:
-        self.bars.update(self.task, completed=done, total=of)
+    def prepared(self, what: str, done: int, of: int) -> None:
+        self.bars.update(self.task, description=what, completed=done, total=of)
 
     def warn(self, line: str) -> None:
         typer.echo(f"deltakwt: {line}", err=True)

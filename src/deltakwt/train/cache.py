@@ -102,7 +102,7 @@ def _build(folder: Path, names: list[str], place: Path, stamp: str, told: Told) 
         with open(part, "wb") as out:
             for done, name in enumerate(names, 1):
                 try:
-                    clip = loudest_second(_samples(folder / name))
+                    clip = loudest_second(samples(folder / name))
                 except DeltakwtError as error:
                     skipped[name] = str(error)
                 else:
@@ -120,7 +120,7 @@ def _build(folder: Path, names: list[str], place: Path, stamp: str, told: Told) 
     return index
 
 
-def _samples(path: Path) -> NDArray[np.float32]:
+def samples(path: Path) -> NDArray[np.float32]:
     """Up to a minute of a file, 16 kHz mono in [-1, 1]."""
     blocks, length = [], 0
     for block in read_blocks(path):
@@ -148,6 +148,6 @@ def loudest_second(sound: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def _noises(folder: Path) -> list[Tensor]:
     sounds = [
-        torch.from_numpy(_samples(path)) for path in sorted((folder / NOISE_FOLDER).glob("*.wav"))
+        torch.from_numpy(samples(path)) for path in sorted((folder / NOISE_FOLDER).glob("*.wav"))
     ]
     return [sound for sound in sounds if len(sound) >= CLIP_SAMPLES]

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deltakwt.config import Config
+from deltakwt.config import SILENCE, UNKNOWN, Config
 from deltakwt.errors import DeltakwtError
 from deltakwt.registry import cache_folder, resolve
 from deltakwt.train import checkpoint
-from deltakwt.train.cache import Cache, Told, open_cache
+from deltakwt.train.cache import Cache, open_cache
 from deltakwt.train.checkpoint import State
 from deltakwt.train.grow import grow
 from deltakwt.train.loop import Progress, Trainer
 from deltakwt.train.net import Kwt
 from deltakwt.train.parallel import World
 from deltakwt.train.plan import Plan
+from deltakwt.train.synth import speak
 from deltakwt.train.task import check, make_task
 from deltakwt.weights import Weights, load_weights, save_folder
 
@@ -37,29 +40,44 @@ class Request:
     resume: bool = False
     start: str | None = None  # a model to go on from
     grow: str | None = None  # a model to widen
+    synth: bool = False  # let espeak-ng fill OUT/synth first
     epochs: int | None = None  # another length for a run that goes on
     cache: Path | None = None
     threads: int = 0
     device: str = "cpu"
 
 
-def train(
-    request: Request,
-    report: Callable[[Progress], None] = lambda progress: None,
-    decoded: Told = lambda done, of: None,
-    warn: Callable[[str], None] = lambda line: None,
-) -> Weights | None:
+class Listener(Protocol):
+    """Is told how a run goes."""
+
+    def prepared(self, what: str, done: int, of: int) -> None:
+        """Speech made or files decoded."""
+
+    def step(self, now: Progress) -> None:
+        """A step done."""
+
+    def warn(self, line: str) -> None:
+        """Something the user should know."""
+
+
+class Nobody(Listener):
+    """Is told, and keeps it to itself."""
+
+
+def train(request: Request, listener: Listener | None = None) -> Weights | None:
     """Train, and write the model folder when the plan is done; None when stopped before."""
     torch.set_flush_denormal(True)  # tiny gradients would cost hundreds of cycles each
     if request.threads:
         torch.set_num_threads(request.threads)
-    world = World()
+    world, listener = World(), listener or Nobody()
     _make_writable(request.out)
     plan, state = _begin(request)
-    cache = _open(request, plan, world, decoded)
+    cache = _prepare(request, plan, world, listener)
     if cache.skipped and world.first:
         file, why = next(iter(cache.skipped.items()))
-        warn(f"{len(cache.skipped)} files could not be read and are left out, as {file}: {why}")
+        listener.warn(
+            f"{len(cache.skipped)} files could not be read and are left out, as {file}: {why}"
+        )
     training, validation = (make_task(cache, plan.labels, split) for split in ("train", "val"))
     check(training, validation)
     trainer = Trainer(
@@ -72,7 +90,7 @@ def train(
         teacher=_teacher(plan) if plan.teacher else None,
         world=world,
         device=request.device,
-        report=report,
+        report=listener.step,
     )
     with _stop_politely(trainer):
         done = trainer.run()
@@ -147,12 +165,15 @@ def _as_tensors(arrays: Mapping[str, NDArray[np.float32]]) -> dict[str, torch.Te
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def _open(request: Request, plan: Plan, world: World, decoded: Told) -> Cache:
-    """One process decodes, the others wait for it."""
+def _prepare(request: Request, plan: Plan, world: World, listener: Listener) -> Cache:
+    """One process speaks and decodes, the others wait for it."""
     home = request.cache or cache_folder() / "audio"
     folders = [Path(folder) for folder in plan.data]
     if world.first:
-        cache = open_cache(folders, home, decoded)
+        if request.synth and not request.resume:
+            words = [label for label in plan.labels if label not in (SILENCE, UNKNOWN)]
+            speak(words, request.out / "synth", partial(listener.prepared, "speaking"))
+        cache = open_cache(folders, home, partial(listener.prepared, "reading"))
     world.barrier()
     return cache if world.first else open_cache(folders, home, build=False)
 

@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import soundfile
+from numpy.typing import NDArray
 
+from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
 from deltakwt.errors import DeltakwtError
+from deltakwt.train.cache import loudest_second, samples
 
 ACCENTS = (
     *("en-us", "en-gb", "en-gb-x-rp", "en-gb-scotland", "en-gb-x-gbclan", "en-gb-x-gbcwmd"),
     *("en-029", "en-us-nyc"),
 )
 SPEAKERS = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "f1", "f2", "f3", "f4", "f5", "croak")
+QUIET = 0.01  # of the loudest sample: before and after this, nothing is said
 TAKES = 3  # of a word by a voice: other speeds and pitches
 # Said to be rejected: everyday words, short and long, that begin and end in many ways.
 OTHER_WORDS = """
@@ -56,7 +61,7 @@ class Take:
     def command(self, program: str, path: Path) -> list[str]:
         """Speed and pitch follow from the take's own name, so they are always the same."""
         digest = hashlib.sha256(f"{self.text}|{self.voice}|{self.number}".encode()).digest()
-        speed, pitch = 110 + digest[0] * 110 // 255, digest[1] * 99 // 255
+        speed, pitch = 125 + digest[0] * 95 // 255, digest[1] * 99 // 255
         options = ("-v", self.voice, "-s", f"{speed}", "-p", f"{pitch}", "-w", str(path))
         return [program, *options, "--", self.text]
 
@@ -117,9 +122,19 @@ def _say(program: str, folder: Path, take: Take) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _run(take.command(program, part))
+        clip = centred(samples(part))
+        soundfile.write(part, clip, SAMPLE_RATE, format="WAV", subtype="PCM_16")
         part.rename(path)
-    except OSError as error:  # espeak-ng itself is silent about a file it cannot write
-        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
+    except (OSError, soundfile.SoundFileError) as error:
+        raise DeltakwtError(f"{path}: cannot be written: {error}") from error
+
+
+def centred(sound: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(16000,): the spoken part in the middle of a second, or its loudest second."""
+    loud = np.flatnonzero(np.abs(sound) > QUIET * np.abs(sound).max())
+    spoken = sound[loud[0] : loud[-1] + 1] if len(loud) else sound[:0]
+    room = max(0, CLIP_SAMPLES - len(spoken))
+    return loudest_second(np.pad(spoken, (room // 2, room - room // 2)))
 
 
 def _run(command: list[str]) -> str:
