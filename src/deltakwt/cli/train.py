@@ -33,7 +33,9 @@ Delta = Annotated[
     str,
     typer.Option("--delta", help="Thresholds in the loop, or the name of a profile of --from."),
 ]
-Epochs = Annotated[int | None, typer.Option("--epochs", min=1, help="Default 60; 10 from a model.")]
+Epochs = Annotated[
+    int | None, typer.Option("--epochs", min=1, help="Default 60; 20 with --grow, 10 with --from.")
+]
 Batch = Annotated[int, typer.Option("--batch", min=1, max=65_536, help="Clips a step.")]
 Rate = Annotated[float | None, typer.Option("--rate", help="Highest learning rate.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=8_000_000)]
@@ -79,9 +81,9 @@ def register(app: typer.Typer) -> None:
         if not folders and not resume:
             raise DeltakwtError("give --data FOLDER, or --words with --synth")
         from deltakwt.train import run
-        from deltakwt.train.plan import fine_tuning, from_nothing
+        from deltakwt.train.plan import fine_tuning, from_nothing, growing
 
-        make = fine_tuning if start or grow else from_nothing
+        make = growing if grow else fine_tuning if start else from_nothing
         plan = make(
             size=_size(size),
             labels=labels,

@@ -82,6 +82,13 @@ def from_nothing(
     return Plan(epochs=epochs or 60, rate=rate or 1e-3, **_synthetic(synth), **chosen)
 
 
+def growing(*, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any) -> Plan:
+    """For a widened model: the long plan, shorter, and less of a teacher it will surpass."""
+    return Plan(
+        epochs=epochs or 20, rate=rate or 5e-4, teacher_share=0.5, **_synthetic(synth), **chosen
+    )
+
+
 def fine_tuning(
     *, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any
 ) -> Plan:

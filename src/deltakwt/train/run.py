@@ -60,8 +60,17 @@ class Listener(Protocol):
         """Something the user should know."""
 
 
-class Nobody(Listener):
-    """Is told, and keeps it to itself."""
+class Nobody:
+    """A listener that keeps it to itself."""
+
+    def prepared(self, what: str, done: int, of: int) -> None:
+        return
+
+    def step(self, now: Progress) -> None:
+        return
+
+    def warn(self, line: str) -> None:
+        return
 
 
 def train(request: Request, listener: Listener | None = None) -> Weights | None:
