@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deltakwt.cli.common import JsonOption, ThreadsOption, print_json
-from deltakwt.config import KEYWORDS, SILENCE, SIZES, UNKNOWN
+from deltakwt.config import KEYWORDS, SILENCE, SIZES, UNKNOWN, Config
 from deltakwt.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ Folders = Annotated[
     typer.Option("--data", help="A folder of word folders, as Speech Commands; may be repeated."),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder of the run and of the finished model.")]
-Size = Annotated[str, typer.Option("--size", help="kwt-1, kwt-2 or kwt-3.")]
+Size = Annotated[
+    str | None, typer.Option("--size", help="kwt-1, kwt-2 or kwt-3; default kwt-1, or as --from.")
+]
 Words = Annotated[
     str | None, typer.Option("--words", help="Words to spot, with commas; default: the ten.")
 ]
@@ -37,7 +39,9 @@ Epochs = Annotated[
     int | None, typer.Option("--epochs", min=1, help="Default 60; 20 with --grow, 10 with --from.")
 ]
 Batch = Annotated[int, typer.Option("--batch", min=1, max=65_536, help="Clips a step.")]
-Rate = Annotated[float | None, typer.Option("--rate", help="Highest learning rate.")]
+Rate = Annotated[
+    float | None, typer.Option("--rate", min=1e-8, max=1.0, help="Highest learning rate.")
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=8_000_000)]
 CacheFolder = Annotated[Path | None, typer.Option("--cache", help="Where decoded audio is kept.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in OUT.")]
@@ -49,7 +53,7 @@ def register(app: typer.Typer) -> None:
     def train(
         out: Out,
         data: Folders = None,
-        size: Size = "kwt-1",
+        size: Size = None,
         words: Words = None,
         synth: Synth = False,
         start: Start = None,
@@ -73,19 +77,22 @@ def register(app: typer.Typer) -> None:
             )
         if start and grow:
             raise DeltakwtError("--from and --grow exclude each other; give one of them")
-        labels = (SILENCE, UNKNOWN, *(_words(words) if words is not None else KEYWORDS))
         folders = list(data or [])
         if synth:
             start = start or (None if grow else "kwt-1")
             folders.append(out / "synth")
         if not folders and not resume:
             raise DeltakwtError("give --data FOLDER, or --words with --synth")
+        base = _config(start) if start else None
+        labels = base.labels if base else (SILENCE, UNKNOWN, *KEYWORDS)
+        if words is not None:
+            labels = (SILENCE, UNKNOWN, *_words(words))
         from deltakwt.train import run
         from deltakwt.train.plan import fine_tuning, from_nothing, growing
 
         make = growing if grow else fine_tuning if start else from_nothing
         plan = make(
-            size=_size(size),
+            size=_size(size, base),
             labels=labels,
             data=tuple(map(str, folders)),
             teacher=teacher,
@@ -129,10 +136,27 @@ def _words(text: str) -> tuple[str, ...]:
     return words
 
 
-def _size(name: str) -> str:
-    if name not in SIZES:
+def _config(name: str) -> Config:
+    """The shape and the labels of a model."""
+    from deltakwt.registry import resolve
+    from deltakwt.weights import load_weights
+
+    return load_weights(resolve(name)).config
+
+
+def _size(name: str | None, base: Config | None) -> str:
+    """As asked for, else as the model that is gone on from."""
+    if name is None and base is not None:
+        shape = (base.dim, base.heads, base.mlp, base.layers)
+        sizes = {(c.dim, c.heads, c.mlp, c.layers): size for size, c in SIZES.items()}
+        if shape not in sizes:
+            raise DeltakwtError(
+                f"--from: a model of width {base.dim} is none of {', '.join(SIZES)}"
+            )
+        return sizes[shape]
+    if name is not None and name not in SIZES:
         raise DeltakwtError(f"--size {name}: there are {', '.join(SIZES)}")
-    return name
+    return name or "kwt-1"
 
 
 def _thresholds(text: str, start: str | None) -> str:

@@ -79,8 +79,8 @@ def train(request: Request, listener: Listener | None = None) -> Weights | None:
     if request.threads:
         torch.set_num_threads(request.threads)
     world, listener = World(), listener or Nobody()
-    _make_writable(request.out)
     plan, state = _begin(request)
+    _make_writable(request.out)
     cache = _prepare(request, plan, world, listener)
     if cache.skipped and world.first:
         file, why = next(iter(cache.skipped.items()))
