@@ -11,12 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import settings
 from webserver import Site, serve
 
 from deltakwt.config import KEYWORDS, KWT1
 from deltakwt.dataset import split_of
 from deltakwt.registry import SHIPPED
 from deltakwt.weights import Weights, random_tensors, save_folder
+
+# No deadline: the machine may be busy. No chance: what passes here passes everywhere.
+settings.register_profile("deltakwt", deadline=None, derandomize=True)
+settings.load_profile("deltakwt")
 
 PROJECT = Path(__file__).parent.parent
 CLIPS = PROJECT / "examples" / "clips"

@@ -355,3 +355,23 @@ def test_the_unexpected_is_one_line_too(
     code, line = fails(capsys, "models", "list")
     assert code == 1
     assert "unexpected RuntimeError: two lines" in line
+
+
+def test_an_interrupted_spot_shows_what_it_has(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, random_model: Path
+) -> None:
+    from deltakwt.model import Model, Spotting
+
+    spot = Model.spot
+
+    def interrupted(self: Model, file: str, **options: int) -> Spotting:
+        if "no.flac" in file:
+            raise KeyboardInterrupt
+        return spot(self, file, **options)
+
+    monkeypatch.setattr(Model, "spot", interrupted)
+    files = [str(CLIPS / f"{word}.flac") for word in ("yes", "no", "up")]
+    assert run(build(), ["spot", *files, "--model", str(random_model), "--json"]) == 130
+    captured = capsys.readouterr()
+    assert [entry["file"] for entry in json.loads(captured.out)] == files[:1]
+    assert "interrupted" in captured.err

@@ -108,7 +108,9 @@ def test_spot_streams_a_long_file(random_model: Path, tmp_path: Path) -> None:
     assert after - before < 50_000  # KiB
     with soundfile.SoundFile(path, "w", 16_000, 1) as file:
         file.write(noise[:320_000, 0])
-    found = deltakwt.load(random_model).spot(path)
+    heard: list[float] = []
+    found = deltakwt.load(random_model).spot(path, progress=heard.append)
+    assert heard == sorted(heard)
     assert found.windows == 191
     assert found.seconds == pytest.approx(20)
 

@@ -66,6 +66,18 @@ def blocks(sound: Sound, sample_rate: int | None = None) -> Iterator[Audio]:
     return array_blocks(sound, sample_rate)
 
 
+def duration(sound: Sound) -> float | None:
+    """Seconds of a file, as its header tells, for showing progress; None where it does not."""
+    import soundfile
+
+    if not isinstance(sound, str | os.PathLike):
+        return None
+    try:
+        return float(soundfile.info(os.fspath(sound)).duration)
+    except soundfile.LibsndfileError:
+        return None
+
+
 def windows(stream: Iterable[Audio], group: int = 64) -> Iterator[tuple[int, Audio]]:
     """Start sample and (n, 16000) overlapping one-second windows, `group` of them at a time.
 

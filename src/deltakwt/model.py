@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +15,10 @@ from deltakwt.audio import Audio, Sound, blocks, windows
 from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE, Config
 from deltakwt.engine import Engine
 from deltakwt.errors import DeltakwtError
-from deltakwt.events import MIN_SCORE, Event, Hit, find_events
+from deltakwt.events import HOP, MIN_SCORE, Event, Hit, find_events
 from deltakwt.frontend import PLAIN, Steady
 from deltakwt.macs import Macs
-from deltakwt.registry import resolve
+from deltakwt.registry import file_profiles, resolve
 from deltakwt.tally import Tally
 from deltakwt.thresholds import Profiles, Thresholds, load_profiles
 from deltakwt.weights import load_weights
@@ -146,10 +146,12 @@ class Model:
         thresholds: Thresholds | None = None,
         profile: str | None = None,
         threads: int = 0,
+        progress: Callable[[float], None] = lambda seconds: None,
     ) -> Spotting:
         """Find the words in a sound of any length, which is streamed, never held whole.
 
         Up to one second is one clip. More is heard through a one-second window every 100 ms.
+        `progress` is told the seconds heard so far.
         """
         chosen, steady = self._setting(thresholds, profile)
         stream = _Counted(blocks(sound, sample_rate))
@@ -163,6 +165,7 @@ class Model:
             hits += self._hits(heard, batch.logits)
             heard += len(clips)
             tally.add(batch.macs, batch.nonzeros)
+            progress(heard * HOP)
         seconds = stream.samples / SAMPLE_RATE
         if heard == 1:
             events = [Event(hit.label, hit.score, 0.0, round(seconds, 3)) for hit in hits]
@@ -192,7 +195,7 @@ def load(name_or_path: str | os.PathLike[str]) -> Model:
     """A model by shipped or pulled name, from a model folder, or from an authors' .tflite."""
     path = resolve(name_or_path)
     weights = load_weights(path)
-    profiles = load_profiles(path) if path.is_dir() else None
+    profiles = load_profiles(path) if path.is_dir() else file_profiles(path)
     engine = Engine(weights.config, weights.tensors)
     return Model(weights.config, engine, profiles, os.fspath(name_or_path))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,12 +19,15 @@ from deltakwt.cli.common import (
     fail,
     load_model,
     print_json,
+    progress,
     table,
 )
 from deltakwt.errors import DeltakwtError
 
 if TYPE_CHECKING:
-    from deltakwt.model import Spotting
+    from deltakwt.model import Model, Spotting
+
+LONG = 30.0  # seconds of sound from which progress is shown
 
 
 def register(app: typer.Typer) -> None:
@@ -47,21 +51,38 @@ def spot(
     loaded = load_model(model, profile, thresholds)
     documents: list[dict[str, Any]] = []
     found: list[Spotting] = []
+    stopped = False
     for file in files:
         try:
-            spotting = loaded.spot(file, threads=threads)
+            spotting = _spot(loaded, file, threads)
         except DeltakwtError as error:
             fail(str(error))
             documents.append({"file": file, "events": [], "ms": None, "error": str(error)})
             continue
+        except KeyboardInterrupt:  # what is finished is shown
+            fail(f"{file}: interrupted")
+            stopped = True
+            break
         found.append(spotting)
         documents.append(_document(spotting))
     if json:
         print_json(documents)
     elif found:
         _print_table(found)
+    if stopped:
+        raise typer.Exit(130)
     if len(found) < len(files):
         raise typer.Exit(1 if found else 2)
+
+
+def _spot(model: Model, file: str, threads: int) -> Spotting:
+    from deltakwt.audio import duration
+
+    seconds = duration(file)
+    if seconds is None or seconds < LONG:
+        return model.spot(file, threads=threads)
+    with progress(f"{Path(file).name} (seconds)") as bar:
+        return model.spot(file, threads=threads, progress=lambda done: bar.update(done, seconds))
 
 
 def _document(spotting: Spotting) -> dict[str, Any]:
