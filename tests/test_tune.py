@@ -143,7 +143,7 @@ def made(loss_of: float, count: int = 400, macs: float = 10.0) -> Measured:
         POINT,
         right,
         np.ones(count, bool),
-        nothing,
+        1.0 - right,
         nothing,
         nothing,
         nothing,

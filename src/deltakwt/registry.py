@@ -10,9 +10,11 @@ from pathlib import Path
 
 from deltakwt.download import DownloadFailed, Progress, fetch, git_blob_id
 from deltakwt.errors import DeltakwtError
+from deltakwt.thresholds import Profiles, load_profiles, save_profiles
 from deltakwt.weights import Weights, load_weights, save_folder
 
 SHIPPED = Path(__file__).parent / "models"
+TUNED = Path(__file__).parent / "data"  # <name>/profiles.json for models of the authors
 MAX_MODEL_BYTES = 64 << 20
 # A fixed commit of the authors' repository; DELTAKWT_MODELS_URL names a mirror of it.
 AUTHORS_URL = (
@@ -118,10 +120,22 @@ def pull(name: str, progress: Progress) -> Path:
         weights = load_weights(file)
         card = CARD.format(**vars(entry))
         save_folder(folder, Weights(weights.config, weights.tensors, facts), card=card)
+        save_profiles(folder, tuned_profiles(entry.blob))
     except OSError as error:
         raise DeltakwtError(f"{folder}: cannot be written: {error.strerror}") from error
     file.unlink()
     return folder
+
+
+def tuned_profiles(blob: str) -> Profiles:
+    """Profiles that come with deltakwt for a file of the authors, known by its git blob id."""
+    names = [entry.name for entry in PULLABLE.values() if entry.blob == blob]
+    return load_profiles(TUNED / names[0]) if names else Profiles()
+
+
+def file_profiles(file: Path) -> Profiles:
+    """Those of an authors' file that is loaded as it is: to be named, none is the default."""
+    return Profiles(tuned_profiles(git_blob_id(file)).profiles)
 
 
 def import_tflite(file: Path, folder: Path) -> Weights:
@@ -133,6 +147,7 @@ def import_tflite(file: Path, folder: Path) -> Weights:
     existed = folder.exists()
     try:
         save_folder(folder, weights, card=card)
+        save_profiles(folder, tuned_profiles(git_blob_id(file)))
     except OSError as error:
         if not existed:
             shutil.rmtree(folder, ignore_errors=True)

@@ -54,13 +54,13 @@ def list_models(json: JsonOption = False) -> None:
 def show(model: NameArgument, json: JsonOption = False) -> None:
     """Shape, labels, training facts and profiles of a model. Its weights are checked."""
     from deltakwt.macs import dense_macs
-    from deltakwt.registry import resolve
-    from deltakwt.thresholds import Profiles, load_profiles
+    from deltakwt.registry import file_profiles, resolve
+    from deltakwt.thresholds import load_profiles
     from deltakwt.weights import config_document, load_weights
 
     path = resolve(model)
     weights = load_weights(path)
-    profiles = load_profiles(path) if path.is_dir() else Profiles()
+    profiles = load_profiles(path) if path.is_dir() else file_profiles(path)
     document: dict[str, Any] = {
         "name": model,
         "path": str(path),

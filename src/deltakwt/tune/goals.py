@@ -101,7 +101,7 @@ def estimate(front: Sequence[Measured], costs: Sequence[float]) -> list[Candidat
     order = np.argsort(costs)
     blocks: list[tuple[float, int]] = []  # mean loss, members
     for index in order:
-        blocks.append((front[index].loss, 1))
+        blocks.append((front[index].deficit, 1))
         while len(blocks) > 1 and blocks[-1][0] > blocks[-2][0]:
             (b, m), (a, n) = blocks.pop(), blocks.pop()
             blocks.append(((a * n + b * m) / (n + m), n + m))
@@ -127,12 +127,12 @@ def choose(candidates: Sequence[Candidate], goals: Goals) -> Candidate:
 
 def within(candidate: Candidate, limit: float) -> bool:
     """Whether the loss stays below the limit, with a reserve for chance."""
-    return candidate.loss + MARGIN * candidate.measured.loss_error <= limit
+    return candidate.loss + MARGIN * candidate.measured.deficit_error <= limit
 
 
 def _nearest(candidates: Sequence[Candidate], affordable: Sequence[Candidate], goals: Goals) -> str:
     unit = "ms" if goals.cost == "ms" else "% of the MACs"
-    near = [min(candidates, key=lambda c: (c.loss + MARGIN * c.measured.loss_error, c.cost))]
+    near = [min(candidates, key=lambda c: (c.loss + MARGIN * c.measured.deficit_error, c.cost))]
     limit = goals.loss_limit
     if limit is not None:
         near += sorted((c for c in candidates if within(c, limit)), key=lambda c: c.cost)[:1]

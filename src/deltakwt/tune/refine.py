@@ -26,8 +26,7 @@ Table = NDArray[np.float64]  # (layers, 8)
 
 NUDGE = 1.4  # thresholds are multiplied or divided by this to see what happens
 STRIDE = log(1.5)  # no threshold moves further in one step
-GAIN = 0.5  # how much of the way to equal rates is gone in one step
-SHRINK = 0.9  # of the cost, a step
+SHRINK = 0.88  # of the cost, a step
 EVEN_STEPS = 2  # that only make the rates equal, before the cost is walked down
 MAX_STEPS = 40
 SHAPES = 3  # level, tilt and bend of a site over the layers
@@ -110,26 +109,29 @@ def slopes(
     saving = -np.tensordot(costs[1 : number + 1], each, 1)
     unused = losses[number + 1 :]  # columns that no direction has: what is left there is noise
     noise = float(np.sqrt((unused**2).mean() * SHAPES / len(table))) if len(unused) else 0.0
-    return Slopes(loss, saving, noise, float(np.mean([measured.macs for measured in runs])))
+    return Slopes(loss, saving, noise, judge.measure(point, count, turn).macs)
 
 
 def moved(point: Point, found: Slopes, target: float) -> Point:
-    """Raise the cheap thresholds and lower the dear ones, so that the cost becomes `target`."""
+    """Raise the cheap thresholds and lower the dear ones, so that the cost becomes `target`.
+
+    At a price for a MAC, raising a threshold gains `price * saving` and loses `loss`. The step is
+    their difference over their sum: at most a STRIDE, none where both drown in the noise.
+    """
     table = point.table(len(found.loss))
-    alive = found.saving > 0
-    least = max(found.noise, 1e-5)  # a loss below the noise is not known to be smaller than it
-    logs = np.zeros_like(table)
-    logs[alive] = np.log(np.maximum(found.loss[alive], least) / found.saving[alive])
+    alive = (table > 0) & (found.saving != 0)
 
-    def steps(level: float) -> Table:
-        return np.where(alive, np.clip(GAIN * (level - logs), -STRIDE, STRIDE), 0.0)
+    def steps(price: float) -> Table:
+        gain, loss = price * np.maximum(found.saving, 0), found.loss
+        size = gain + np.abs(loss) + found.noise
+        return np.where(alive, STRIDE * (gain - loss) / np.maximum(size, 1e-12), 0.0)
 
-    low, high = float(logs.min()) - 9.0, float(logs.max()) + 9.0
-    for _ in range(50):  # find the common rate at which the predicted cost meets the target
-        level = (low + high) / 2
-        predicted = found.cost - (found.saving * steps(level)).sum() / log(NUDGE)
-        low, high = (level, high) if predicted > target else (low, level)
-    return point.with_table(np.where(table > 0, table * np.exp(steps(level)), table))
+    low, high = 1e-9, 1e9
+    for _ in range(80):  # the price at which the predicted cost meets the target
+        price = (low * high) ** 0.5
+        predicted = found.cost - (found.saving * steps(price)).sum() / log(NUDGE)
+        low, high = (price, high) if predicted > target else (low, price)
+    return point.with_table(np.where(alive, table * np.exp(steps(price)), table))
 
 
 def walk(

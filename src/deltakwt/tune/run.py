@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -97,8 +98,11 @@ def fingerprint(model: Model) -> str:
 
 
 def open_plan(model: Model, pool: Pool, plan: Plan, join: bool) -> optuna.Study:
-    sampler = make_sampler(plan.seed)
-    return open_study(plan.storage, plan.study, facts(model, pool, plan), sampler, join=join)
+    study = open_study(plan.storage, plan.study, facts(model, pool, plan), join=join)
+    with guarded(plan.storage):
+        # Taken up again or joined, it must not draw the same settings a second time.
+        study.sampler = make_sampler(plan.seed + finished(study) + (os.getpid() if join else 0))
+    return study
 
 
 def look(model: Model, pool: Pool, plan: Plan, join: bool, progress: Progress) -> optuna.Study:

@@ -72,9 +72,7 @@ def _need_psycopg() -> None:
         raise MissingExtra("PostgreSQL storage", "tune") from None
 
 
-def open_study(
-    url: str, name: str, facts: dict[str, Any], sampler: Any, *, join: bool
-) -> optuna.Study:
+def open_study(url: str, name: str, facts: dict[str, Any], *, join: bool) -> optuna.Study:
     """Create the study or go on with it. `facts` (model, clips, mix, sites) must be its own.
 
     `join` demands that it exists.
@@ -85,12 +83,11 @@ def open_study(
     with guarded(url):
         try:
             if join:
-                study = optuna.load_study(study_name=name, storage=storage, sampler=sampler)
+                study = optuna.load_study(study_name=name, storage=storage)
             else:
                 study = optuna.create_study(
                     study_name=name,
                     storage=storage,
-                    sampler=sampler,
                     directions=["minimize", "minimize"],
                     load_if_exists=True,
                 )
