@@ -16,7 +16,7 @@ from typing import Any
 from deltakwt.errors import DeltakwtError
 from deltakwt.frontend import PLAIN
 from deltakwt.model import Model
-from deltakwt.report import paper, style
+from deltakwt.report import claims, paper, style
 from deltakwt.report.run import WHOLE, Run, Setting
 from deltakwt.report.sample import draw_sample
 from deltakwt.report.sections import SECTIONS, correlation, layers, sweep, timing
@@ -101,6 +101,7 @@ def collect(run: Run, request: Request, progress: Progress) -> Document:
     run.remember = kept.remember
     for section in SECTIONS:
         document[section.name] = kept.remember(section.name, lambda s=section: s.collect(run))  # type: ignore[misc]
+    document["claims"] = claims.claims(document)
     kept.forget()
     return document
 
@@ -158,6 +159,7 @@ def draw(
 
     shown = {**document, "sounds": embedded or {}}
     pages = {section.name: section.show(shown) for section in SECTIONS}
+    pages["claims"] = claims.page(shown)
     total, pictures = sum(len(page.figures) for page in pages.values()), {}
     for page in pages.values():
         for figure in page.figures:

@@ -56,9 +56,8 @@ def _section(name: str, page: Page, pictures: dict[str, str], facts: Document) -
 
 
 def _figure(figure: Figure, picture: str, facts: Document) -> str:
-    wide = " wide" if figure.wide else ""
     return (
-        f'<figure id="figure-{figure.name}" class="card{wide}">{picture}'
+        f'<figure id="figure-{figure.name}" class="card">{picture}'
         f"<figcaption>{escape(figure.caption)}{_stamp(facts, figure.thresholds)}</figcaption>"
         "</figure>"
     )

@@ -101,7 +101,6 @@ class Figure:
     draw: Callable[[], Canvas]
     caption: str
     thresholds: str  # in force when its numbers were measured
-    wide: bool = False  # takes the whole width of the page
 
 
 def pyplot() -> Any:

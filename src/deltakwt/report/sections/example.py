@@ -54,7 +54,7 @@ def show(document: Numbers) -> Page:
 
 
 def _draw(own: Numbers) -> Any:
-    canvas, axes = new(1.75, 1, 3, sharey=True)
+    canvas, axes = new(1.3, 1, 3, sharey=True)
     kept = np.array(own["kept"], bool)
     source = _sources(kept)
     colours = (SOFT, MHSA, OURS)

@@ -14,7 +14,7 @@ from deltakwt.report.tables import Column, Table
 from deltakwt.thresholds import SITES, Thresholds
 
 # Multiples of the paper's one printed setting; its other settings are only in a picture.
-MHSA_SCALES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)
+MHSA_SCALES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
 WHOLE_SCALES = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 KINDS = ("mhsa", "whole", "profile")
 
