@@ -17,7 +17,7 @@ from deltakwt.macs import Macs
 from deltakwt.model import Model
 from deltakwt.tally import Tally
 
-BATCH = 512  # clips held at once: 33 MB of sound
+BATCH = 256  # clips held at once: 16 MB of sound
 
 
 @dataclass
