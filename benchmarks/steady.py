@@ -29,7 +29,7 @@ SECOND = 16_000
 
 # The setting for a real room, chosen on validation clips: see docs/algorithm.md.
 ROOM = Steady(smooth=True, floor=1.75)
-ROOM_THRESHOLDS = Thresholds.parse("0.25_0.2_0.2_0.08_0.0015_0.07_0.3_0.08")
+ROOM_THRESHOLDS = Thresholds.parse("0.3_0.2_0.25_0.08_0.0015_0.07_0.3_0.1")
 
 
 def load_clips(data: Path, split: str, seed: int) -> tuple[Floats, NDArray[np.intp], Floats]:
@@ -174,9 +174,7 @@ def main() -> None:
     parser.add_argument("--noises", type=Path, help="folder of long noise recordings")
     parser.add_argument("--words", type=int, default=300, help="streams with a word in them")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--steady", type=Steady.parse, nargs="+", default=[PLAIN, Steady(True, 2.0)]
-    )
+    parser.add_argument("--steady", type=Steady.parse, nargs="+", default=[PLAIN, ROOM])
     parser.add_argument(
         "--thresholds", type=Thresholds.parse, nargs="+",
         default=[ROOM_THRESHOLDS],
