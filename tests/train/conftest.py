@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 
+import_module("deltakwt.train")  # before torch: it says how threads wait
 pytest.importorskip("torch", reason='needs torch: pip install "deltakwt[train]"')
 
 from deltakwt.config import SIZES, Config

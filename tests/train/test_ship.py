@@ -1,0 +1,70 @@
+"""What is shipped is small, clean of this machine, and measured as it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from deltakwt.config import LABELS
+from deltakwt.dataset import draw
+from deltakwt.train import ship
+from deltakwt.train.card import render
+from deltakwt.weights import Weights, load_weights, save_folder
+
+
+def finished_run(folder: Path, trained: Path) -> Path:
+    """As a training leaves it, with the weights of a model that knows the words."""
+    weights = load_weights(trained)
+    plan = {"data": ["/home/me/speech"], "teacher": "/home/me/arm-kwt1/x.tflite"}
+    plan |= {"seed": 1, "epochs": 2, "delta": ""}
+    facts = {"plan": plan, "validation": 0.9, "seconds": 7200}
+    save_folder(folder, Weights(weights.config, weights.tensors, facts))
+    (folder / "log.csv").write_text("epoch,loss,validation,rate\n1,2.0,0.5,0.001\n2,1,0.9,0\n")
+    return folder
+
+
+def test_weights_are_stored_in_16_bits_where_no_answer_changes(
+    tmp_path: Path, arm_kwt1: Path, shared: Path
+) -> None:
+    run = finished_run(tmp_path / "run", arm_kwt1)
+    tests = [draw(shared / "data" / "speech_commands_test_set_v0.02", limit=60)]
+    stored = ship.store(run, tmp_path / "kwt-1", tests)
+    assert stored["half"]
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (tmp_path / "kwt-1", run)]
+    assert sizes[0] < 0.52 * sizes[1]
+    config = (tmp_path / "kwt-1" / "config.json").read_text()
+    assert "/home" not in config
+    assert json.loads(config)["training"]["plan"]["teacher"] == "arm-kwt1"
+
+
+def test_noise_is_mixed_at_the_ratio_it_says() -> None:
+    rng = np.random.default_rng(0)
+    sounds = 0.05 * rng.standard_normal((4, 16_000)).astype(np.float32)
+    noises = [0.3 * rng.standard_normal(40_000).astype(np.float32)]
+    noise = ship._mix(sounds, noises, 10.0, rng) - sounds
+    ratio = 10 * np.log10((sounds**2).mean(axis=1) / (noise**2).mean(axis=1))
+    np.testing.assert_allclose(ratio, 10.0, atol=0.1)
+
+
+def test_the_card_tells_both_protocols_classes_deltas_noise_and_limits() -> None:
+    classes = {label: {"accuracy": 0.5, "clips": 10} for label in LABELS}
+    confusion = {label: dict.fromkeys(LABELS, 1) for label in LABELS}
+    run = {"accuracy": 0.975, "clips": 120, "per_class": classes, "confusion": confusion}
+    dense = {
+        f"{split} {silence}": run for split in ("test", "val") for silence in ("zero", "noise")
+    }
+    setting = {"name": "dense", "thresholds": "", "steady": "plain", "zero": 0.97, "noise": 0.96}
+    setting |= {"mhsa_percent": None, "model_percent": 12.34, "noise_percent": 7.0}
+    facts = {
+        "dense": dense,
+        "settings": [setting],
+        "noise": [{"snr_db": None, "plain": 0.9, "steady": 0.8}],
+    }
+    plan = {"seed": 1, "epochs": 2, "delta": "", "teacher": "arm-kwt-1"}
+    stored = {"half": True, "plan": plan, "seconds": 7200}
+    log = "epoch,loss,validation,rate\n1,2.0,0.5,0.001\n"
+    card = render("kwt-1", "deltakwt train", stored, facts, log)
+    for text in ("97.50%", "12.3%", "as recorded", "arm-kwt-1", "CC BY 4.0", "`_silence_`"):
+        assert text in card
