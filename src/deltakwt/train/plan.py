@@ -35,11 +35,11 @@ class Plan:
     seed: int = 1
     teacher_share: float = 0.7  # of the loss, where there is a teacher
     # Fewer tokens at first: (until this part of the run, one frame of so many), then all frames.
-    token_groups: tuple[tuple[float, int], ...] = ((0.75, 3), (0.88, 2))
+    token_groups: tuple[tuple[float, int], ...] = ((0.70, 3), (0.82, 2))
     masking: float = 0.6  # of the authors' SpecAugment, which is made for 140 epochs
     ease_from: float = 0.80  # SpecAugment fades from here to the end
     delta: str = ""  # thresholds in the loop, in the form of `Thresholds.parse`
-    delta_from: float = 0.94  # of the run
+    delta_from: float = 0.82  # of the run: the learning rate is still high enough to learn it
     delta_scale: tuple[float, float] = (0.3, 1.3)  # the thresholds vary by this factor
 
     recipe: Recipe = field(default_factory=Recipe)
