@@ -146,7 +146,6 @@ def made(loss_of: float, count: int = 400, macs: float = 10.0) -> Measured:
         1.0 - right,
         nothing,
         nothing,
-        nothing,
         np.full(count, macs),
         np.full(count, macs),
         even,

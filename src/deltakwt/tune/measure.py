@@ -35,13 +35,13 @@ class Measured:
     doubt: Floats  # (n,) 1 - probability of the target
     dense_doubt: Floats  # (n,)
     divergence: Floats  # (n,) KL(dense || delta) in nats
-    distance: Floats  # (n,) of the logits from the dense ones on the same features
     percent: Floats  # (n,) MACs of the whole model
     mhsa_percent: Floats  # (n,)
     weight: Floats  # (n,) in accuracy; sums to 1
     cost_weight: Floats  # (n,) in cost; sums to 1
     groups: NDArray[np.int64]  # (n,)
     ms: float | None = None  # a clip, one core, features to logits
+    distance: Floats | None = None  # (n,) of the logits from the dense ones on the same features
 
     def __len__(self) -> int:
         return len(self.right)
@@ -79,6 +79,7 @@ class Measured:
         """Mean distance of the logits. Every clip adds to it, not only those in doubt, so that it
         tells the worth of single thresholds apart with few clips.
         """
+        assert self.distance is not None, "ask for it"
         return float(self.weight @ self.distance)
 
     @property
@@ -171,7 +172,9 @@ class Judge:
         rows = np.arange(len(pool))
         self.dense_doubt = 1 - np.exp(self.dense[rows, self.targets])
 
-    def measure(self, point: Point, count: int | None = None, turn: int = 0) -> Measured:
+    def measure(
+        self, point: Point, count: int | None = None, turn: int = 0, *, drift: bool = False
+    ) -> Measured:
         """On `count` clips, or all of them; another turn takes others."""
         chosen = self.pool.window(count, turn)
         features = self.pool.features(self.engine, point.steady)[chosen]
@@ -187,13 +190,13 @@ class Judge:
             1 - np.exp(logs[np.arange(len(chosen)), targets]),
             self.dense_doubt[chosen],
             (np.exp(dense) * (dense - logs)).sum(axis=1),
-            self._distance(logs, point.steady, chosen),
             100 * batch.macs.sum(axis=(1, 2)) / whole.sum(),
             100 * batch.macs[:, :, :4].sum(axis=(1, 2)) / whole[:, :4].sum(),
             self.pool.weights(self.mix, chosen),
             self.pool.weights(self.cost_mix, chosen),
             self.pool.groups[chosen],
             self.milliseconds(point) if self.timed else None,
+            self._distance(logs, point.steady, chosen) if drift else None,
         )
 
     def _distance(self, logs: Floats, steady: Steady, chosen: NDArray[np.int64]) -> Floats:

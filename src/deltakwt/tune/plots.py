@@ -12,7 +12,7 @@ from deltakwt.errors import MissingExtra
 from deltakwt.thresholds import SITES
 from deltakwt.tune.confirm import Choice
 from deltakwt.tune.measure import Measured
-from deltakwt.tune.refine import Slopes
+from deltakwt.tune.refine import NUDGE, Slopes
 
 RED, GREEN, BLUE, GREY = "#b3242b", "#2a7f3f", "#1f5fa8", "#8a8a8a"
 
@@ -80,7 +80,7 @@ def plot_parallel(path: Path, measured: Sequence[Measured], layers: int, title: 
         axes.plot(range(len(sites)), place, color=colour, linewidth=1.2, alpha=0.85)
     axes.set_xticks(
         range(len(sites)),
-        [f"{SITES[s]}\n{lo:.3g} to {hi:.3g}" for s, lo, hi in zip(sites, low, high, strict=True)],
+        [f"{SITES[s]}\n{lo:.2g} to {hi:.2g}" for s, lo, hi in zip(sites, low, high, strict=True)],
         fontsize=8,
     )
     axes.set_yticks([0, 1], ["lowest", "highest"])
@@ -92,11 +92,11 @@ def plot_parallel(path: Path, measured: Sequence[Measured], layers: int, title: 
 
 
 def plot_sensitivity(path: Path, slopes: Slopes, title: str) -> None:
-    """What raising each threshold by a quarter loses and saves, site by layer."""
+    """What raising each threshold by the same factor loses and saves, site by layer."""
     plt = _pyplot()
     figure, pair = plt.subplots(1, 2, figsize=(11, 5), layout="constrained", sharey=True)
     tables = (slopes.loss, slopes.saving)
-    names = ("expected error, points", "MACs saved, % of the model")
+    names = ("logits further from dense", "MACs saved, % of the model")
     for axes, table, name in zip(pair, tables, names, strict=True):
         most = float(np.abs(table).max()) or 1.0
         colours, least = ("RdBu_r", -most) if table is slopes.loss else ("Greens", 0.0)
@@ -105,7 +105,10 @@ def plot_sensitivity(path: Path, slopes: Slopes, title: str) -> None:
         axes.set_xticks(range(len(SITES)), SITES, rotation=40, ha="right")
         axes.set_yticks(range(len(table)), range(1, len(table) + 1))
     pair[0].set_ylabel("layer")
-    figure.suptitle(f"{title} (noise of the left: {slopes.noise:.3f})", fontsize=10)
+    figure.suptitle(
+        f"{title} (each threshold times {NUDGE:g}; noise of the left {slopes.noise:.2g})",
+        fontsize=10,
+    )
     _save(plt, figure, path)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log
 
 import numpy as np
@@ -26,11 +27,12 @@ Table = NDArray[np.float64]  # (layers, 8)
 
 NUDGE = 1.4  # thresholds are multiplied or divided by this to see what happens
 STRIDE = log(1.5)  # no threshold moves further in one step
-SHRINK = 0.88  # of the cost, a step
-EVEN_STEPS = 2  # that only make the rates equal, before the cost is walked down
+SHRINK = 0.85  # of the cost, a step
+EVEN_STEPS = 1  # that only makes the rates equal, before the cost is walked down
 MAX_STEPS = 40
 SHAPES = 3  # level, tilt and bend of a site over the layers
 LEVELLING = 2
+FILLED = 2  # points between two steps
 
 Report = Callable[[float, float], None]
 
@@ -99,7 +101,7 @@ def slopes(
     for row in signs:
         push = np.tensordot(row[1 : number + 1], directions, 1) / SHAPES**0.5  # (layers, 8)
         nudged = np.where(table >= 0, table * NUDGE**push, table)
-        runs.append(judge.measure(point.with_table(nudged), count, turn))
+        runs.append(judge.measure(point.with_table(nudged), count, turn, drift=True))
         report(len(runs), order)
     losses = signs.T @ [measured.drift for measured in runs] / order
     costs = signs.T @ [measured.macs for measured in runs] / order
@@ -148,6 +150,18 @@ def walk(
         target = factor * found.cost
         point = levelled(judge, moved(point, found, target), found, target, count, step)
         yield point, found
+
+
+def between(path: list[Point], layers: int) -> list[Point]:
+    """The path with points between its steps: a step is small enough to be filled in."""
+    filled = path[:1]
+    for one, two in pairwise(path):
+        logs = [np.log(np.maximum(point.table(layers), 1e-9)) for point in (one, two)]
+        for share in (np.arange(FILLED) + 1) / (FILLED + 1):
+            table = np.exp((1 - share) * logs[0] + share * logs[1])
+            filled.append(two.with_table(np.where(two.table(layers) > 0, table, two.table(layers))))
+        filled.append(two)
+    return filled
 
 
 def levelled(

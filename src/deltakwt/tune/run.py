@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from math import log
 from typing import TYPE_CHECKING, Any
 
 from deltakwt.model import Model
@@ -17,7 +18,7 @@ from deltakwt.tune.goals import NAMED, Candidate, Goals, Unreachable, choose, es
 from deltakwt.tune.measure import Judge
 from deltakwt.tune.mix import Mix
 from deltakwt.tune.pool import Pool
-from deltakwt.tune.refine import Slopes, walk
+from deltakwt.tune.refine import Slopes, between, walk
 from deltakwt.tune.search import Search, cost_of, finished, make_sampler, search, searched_front
 from deltakwt.tune.space import Point
 from deltakwt.tune.storage import guarded, open_study
@@ -130,7 +131,7 @@ def tune(model: Model, pool: Pool, test: Pool, plan: Plan, progress: Progress) -
     slopes = None
     if plan.refine:
         refined, slopes = refine_front(study, judge, points, plan, progress)
-        points += refined
+        points += between(refined, model.config.layers)
     candidates = measure_front(judge, points, plan, progress)
     chosen: dict[str, Candidate] = {}
     missed: dict[str, str] = {}
@@ -173,10 +174,9 @@ def refine_front(
 
 
 def anchor(judge: Judge, front: list[Point], plan: Plan) -> Point:
-    """Where the walk starts: the cheapest setting of stage 1 that loses next to nothing."""
+    """Where the walk starts: the knee of stage 1, where a point of loss buys a factor of e."""
     measured = [judge.measure(point, plan.clips) for point in front]
-    careful = [m for m in measured if m.strain <= 0.1] or [min(measured, key=lambda m: m.strain)]
-    return min(careful, key=lambda m: m.macs).point
+    return min(measured, key=lambda m: m.strain + log(m.macs)).point
 
 
 def far_enough(judge: Judge, point: Point, plan: Plan) -> bool:
