@@ -100,7 +100,7 @@ def test_native_and_reference_agree_in_words_and_counts(kwt1, engine, features, 
     assert (native.nonzeros <= ours.nonzeros * 1.2 + 50).all()
 
 
-@pytest.mark.parametrize("number", [0, 30, 70])  # noise and two words
+@pytest.mark.parametrize("number", [0, 30])  # noise and a word
 def test_each_native_stage_follows_from_its_input(kwt1, engine, features, number):
     """No chaos here: every stage is checked against what the native stage before it handed on."""
     config, weights = kwt1
@@ -140,12 +140,6 @@ def check_encoding(values, seen, kept, theta, within=3e-5):
     assert (change[~kept[2:]] <= theta + within).all()
     np.testing.assert_allclose(seen[2:][kept[2:]], values[2:][kept[2:]], atol=within)
     np.testing.assert_array_equal(seen[2:][~kept[2:]], seen[1:-1][~kept[2:]])
-
-
-@pytest.mark.parametrize("steady", [PLAIN, Steady(smooth=True), Steady(floor=3.0), STEADY])
-def test_native_features_are_the_readable_ones(engine, clips, steady):
-    for clip in (*clips[::12], np.zeros(16_000, np.float32)):
-        np.testing.assert_allclose(engine.features(clip, steady), mfcc(clip, steady), atol=1e-3)
 
 
 def test_a_steady_front_end_makes_a_real_room_cheap(kwt1, engine, clips):
