@@ -42,7 +42,8 @@ def store(run: Path, target: Path, tests: list[Manifest]) -> Facts:
     facts = dict(weights.training)
     plan = dict(facts.pop("plan"))
     plan["data"] = [Path(folder).name for folder in plan["data"]]  # no paths of this machine
-    plan["teacher"] = Path(plan["teacher"]).parent.name or plan["teacher"]
+    teacher = Path(plan["teacher"])
+    plan["teacher"] = teacher.parent.name if teacher.suffix == ".tflite" else teacher.name
     made = Weights(weights.config, weights.tensors, {**facts, "plan": plan})
     save_folder(target, made, half=True)
     small, full = load(target), load(run)
