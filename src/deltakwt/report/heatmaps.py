@@ -43,7 +43,9 @@ class HeadRow:
 def heads(rows: list[HeadRow], count: int) -> Any:
     """A row of panels for each tensor, a column for each head."""
     side = WIDTH / max(count, 2)
-    canvas, axes = new(len(rows) * side * 0.92 + 0.25, len(rows), count, sharex=True, squeeze=False)
+    canvas, axes = new(
+        len(rows) * max(side, 1.4) * 0.92 + 0.25, len(rows), count, sharex=True, squeeze=False
+    )
     for line, row in zip(axes, rows, strict=True):
         limits = symmetric(row.scale) if row.is_signed else (0.0, top(row.scale))
         colours = signed() if row.is_signed else amount("#000000")

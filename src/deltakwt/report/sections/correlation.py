@@ -158,7 +158,7 @@ def _change(values: Any) -> Any:
 
 
 def _matrix(matrix: list[dict[str, float | None]]) -> Any:
-    canvas, axes = new(0.26 * len(matrix) + 0.7)
+    canvas, axes = new(max(1.9, 0.26 * len(matrix) + 0.7))
     values = np.array([[np.nan if row[s] is None else row[s] for s in ALL_SITES] for row in matrix])
     axes.imshow(values, cmap=amount(), vmin=0, vmax=100, aspect="auto")
     for (layer, site), value in np.ndenumerate(values):

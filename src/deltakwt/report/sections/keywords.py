@@ -130,7 +130,7 @@ def _means(document: Numbers) -> Table:
 
 def _draw(document: Numbers) -> Any:
     rows, theirs = document["keywords"]["rows"], document["paper"]
-    canvas, axis = new(0.24 * len(rows) + 0.9)
+    canvas, axis = new(max(1.8, 0.24 * len(rows) + 0.9))
     places = range(len(rows))
     means, spreads = ([row[key]["total"] for row in rows] for key in ("mean", "spread"))
     least, most = ([row[key] for row in rows] for key in ("least", "most"))

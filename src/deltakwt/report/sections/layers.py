@@ -136,7 +136,7 @@ def _macs(own: Numbers) -> Any:
     layers = own["macs"]
     keys = (*PRODUCTS, "model_percent")
     values = np.array([[layer[key] for key in keys] for layer in layers])
-    canvas, axis = new(0.26 * len(layers) + 0.7)
+    canvas, axis = new(max(1.9, 0.26 * len(layers) + 0.7))
     axis.imshow(values, cmap=amount(), vmin=0, vmax=max(60, values.max()), aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         colour = "#ffffff" if value < 0.7 * max(60, values.max()) else "#06141a"
