@@ -52,17 +52,30 @@ static inline float dk_gelu(float x) {
     return x / (1.0f + dk_exp(-twice));
 }
 
+/* Loops are written four steps at a time: on a small processor counting is a third of the work. */
+#define DK_REPEAT_4(M) M(0) M(1) M(2) M(3)
+
 /* x (n) = LayerNorm(x + r) * gain + bias. */
 static inline void dk_add_norm(float *x, const float *r, const float *gain, const float *bias) {
     float mean = 0.0f, variance = 0.0f;
-    for (uint32_t i = 0; i < DK_DIM; i++) mean += x[i] += r[i];
+    for (float *v = x, *end = x + DK_DIM; v < end; v += 4, r += 4) {
+#define DK_ADD(k)                                                                                  \
+    v[k] += r[k];                                                                                  \
+    mean += v[k];
+        DK_REPEAT_4(DK_ADD)
+    }
     mean *= 1.0f / DK_DIM;
-    for (uint32_t i = 0; i < DK_DIM; i++) {
-        float centred = x[i] - mean;
-        variance = dk_mac(centred, centred, variance);
+    for (float *v = x, *end = x + DK_DIM; v < end; v += 4) {
+#define DK_CENTRE(k)                                                                               \
+    v[k] -= mean;                                                                                  \
+    variance = dk_mac(v[k], v[k], variance);
+        DK_REPEAT_4(DK_CENTRE)
     }
     float scale = 1.0f / sqrtf(dk_mac(variance, 1.0f / DK_DIM, 1e-6f));
-    for (uint32_t i = 0; i < DK_DIM; i++) x[i] = dk_mac((x[i] - mean) * scale, gain[i], bias[i]);
+    for (float *v = x, *end = x + DK_DIM; v < end; v += 4, gain += 4, bias += 4) {
+#define DK_SCALE(k) v[k] = dk_mac(v[k] * scale, gain[k], bias[k]);
+        DK_REPEAT_4(DK_SCALE)
+    }
 }
 
 /* ---- numbers in storage ---------------------------------------------------------------------- */

@@ -4,6 +4,17 @@
 
 DK_DEFINE_ADD_ROWS(add_rows, float, dk_from_f32)
 DK_DEFINE_ADD_ROWS(add_kv_rows, dk_kv, dk_from_kv)
+DK_DEFINE_ADD_ROWS(add_packed_rows, dk_weight, dk_from_weight)
+
+/* The same with rows first .. of weights as they are stored: where too few tokens come to make
+ * unpacking worth while. The list's values are scaled. */
+static void add_weights(dk_entry *list, uint32_t count, const dk_matrix *w, uint32_t first,
+                        float *out) {
+    for (uint32_t i = 0; i < count && w->scales; i++)
+        list[i].value *= w->scales[first + list[i].index];
+    const dk_weight *rows = (const dk_weight *)w->data + (size_t)first * w->stride;
+    add_packed_rows(list, count, rows, w->stride, out, w->cols);
+}
 
 /* One layer on its way. */
 typedef struct {
@@ -30,8 +41,7 @@ static float *room(dk_work *work, uint32_t which) {
 #endif
 }
 
-/* ---- keys and values: columns first .. first + DK_BLOCK - 1, of all tokens ----------------------
- */
+/* ---- keys and values: columns first .. first + DK_BLOCK - 1 of W_K and W_V, of all tokens -------- */
 
 static void scan_key(const pass *p, uint32_t token, uint32_t first) {
     dk_work *work = p->work;
@@ -41,17 +51,31 @@ static void scan_key(const pass *p, uint32_t token, uint32_t first) {
     for (uint32_t i = 0; i < kept; i++) work->kept_k[first + work->list[i].index]++;
 }
 
+static void store_column(dk_work *work, uint32_t first) {
+    const float scale = 1.0f / sqrtf((float)DK_HEAD_DIM);
+    const dk_keys_state *s = &work->s.keys;
+    dk_kv *key = &work->a.kv.keys[first][work->columns];
+    dk_kv *value = &work->a.kv.values[work->columns][first];
+    for (uint32_t i = 0; i < DK_BLOCK; i++, key += DK_COLUMNS) {
+        *key = dk_to_kv(scale * s->key_reference[i]);
+        value[i] = dk_to_kv(s->value_reference[i]);
+    }
+    work->times[work->columns++] = 0.0f;
+}
+
 static void keys_and_values(const pass *p, uint32_t first) {
     dk_work *work = p->work;
     dk_keys_state *s = &work->s.keys;
-    const float scale = 1.0f / sqrtf((float)DK_HEAD_DIM);
-    dk_floats wk = dk_unpack(&p->weights->qkv, 0, DK_DIM, DK_DIM + first, DK_BLOCK, room(work, 0));
-    dk_floats wv =
-        dk_unpack(&p->weights->qkv, 0, DK_DIM, 2 * DK_DIM + first, DK_BLOCK, room(work, 1));
+    const dk_matrix *w = &p->weights->qkv;
+    dk_floats wk = dk_unpack(w, 0, DK_DIM, DK_DIM + first, DK_BLOCK, room(work, 0));
+    dk_floats wv = dk_unpack(w, 0, DK_DIM, 2 * DK_DIM + first, DK_BLOCK, room(work, 1));
+    work->columns = 0;
     for (uint32_t t = 0; t < DK_TOKENS; t++) {
         int exact = is_exact(p, DK_SITE_X, t);
-        uint32_t kept = dk_scan_token(work->x[t], s->x, theta_of(p, DK_SITE_X), exact, work->list,
-                                      work->mask[t]);
+        float theta = theta_of(p, DK_SITE_X);
+        uint32_t kept =
+            first ? dk_recall_token(work->x[t], s->x, exact, work->list, work->mask[t])
+                  : dk_scan_token(work->x[t], s->x, theta, exact, work->list, work->mask[t]);
         p->macs[DK_XW] += kept * 2 * DK_BLOCK;
         if (kept) {
             if (exact) {
@@ -63,21 +87,22 @@ static void keys_and_values(const pass *p, uint32_t first) {
             scan_key(p, t, first);
             dk_scan(s->value, s->value_reference, DK_BLOCK, theta_of(p, DK_SITE_V),
                     is_exact(p, DK_SITE_V, t), work->list);
+            store_column(work, first);
         }
-        for (uint32_t i = 0; i < DK_BLOCK; i++) {
-            work->a.kv.keys[first + i][t] = dk_to_kv(scale * s->key_reference[i]);
-            work->a.kv.values[t][first + i] = dk_to_kv(s->value_reference[i]);
-        }
+        work->times[work->columns - 1] += 1.0f;
     }
+    for (uint32_t i = 0; i < DK_BLOCK; i++) /* up to a multiple of four */
+        for (uint32_t c = work->columns; c < DK_COLUMNS && c % 4; c++)
+            work->a.kv.keys[first + i][c] = dk_to_kv(0.0f);
 }
 
-/* ---- attention: one head, one token ------------------------------------------------------------
- */
+/* ---- attention: one head, one token ------------------------------------------------------------ */
 
 /* exp(scores - top) of the scores that changed, or of all when the top is out of date. Returns
- * the sum of all. */
-static float powers(dk_attention_state *s, const dk_entry *list, uint32_t kept, int exact) {
+ * the sum over the tokens. */
+static float powers(const dk_work *work, dk_attention_state *s, uint32_t kept, int exact) {
     const float highest = 8.0f, lowest = 1e-3f; /* how far the top may be off */
+    const dk_entry *list = work->list;
     int stale = exact;
     for (uint32_t i = 0; i < kept && !stale; i++) {
         float above = s->scores_reference[list[i].index] - s->top;
@@ -85,30 +110,36 @@ static float powers(dk_attention_state *s, const dk_entry *list, uint32_t kept, 
         s->power[list[i].index] = dk_exp(above);
     }
     float sum = 0.0f;
-    for (uint32_t i = 0; i < DK_TOKENS && !stale; i++) sum += s->power[i];
+    for (uint32_t c = 0; c < work->columns && !stale; c++)
+        sum = dk_mac(work->times[c], s->power[c], sum);
     if (!stale && sum > lowest) return sum;
     s->top = s->scores_reference[0];
-    for (uint32_t i = 1; i < DK_TOKENS; i++)
-        if (s->scores_reference[i] > s->top) s->top = s->scores_reference[i];
+    for (uint32_t c = 1; c < work->columns; c++)
+        if (s->scores_reference[c] > s->top) s->top = s->scores_reference[c];
     sum = 0.0f;
-    for (uint32_t i = 0; i < DK_TOKENS; i++)
-        sum += s->power[i] = dk_exp(s->scores_reference[i] - s->top);
+    for (uint32_t c = 0; c < work->columns; c++) {
+        s->power[c] = dk_exp(s->scores_reference[c] - s->top);
+        sum = dk_mac(work->times[c], s->power[c], sum);
+    }
     return sum;
 }
 
-/* Kept changes of the softmax row; the row itself is never written down. */
-static uint32_t scan_softmax(dk_attention_state *s, float sum, float theta, int exact,
-                             dk_entry *list) {
-    float scale = 1.0f / sum;
-    uint32_t kept = 0, limit = dk_size(theta);
-    for (uint32_t i = 0; i < DK_TOKENS; i++) {
-        float now = s->power[i] * scale, delta = exact ? now : now - s->softmax_reference[i];
+/* Kept changes of the softmax row, times the tokens of their column; the row itself is never
+ * written down. */
+static uint32_t scan_softmax(const pass *p, float sum, int exact) {
+    dk_work *work = p->work;
+    dk_attention_state *s = &work->s.attention;
+    float scale = 1.0f / sum, tokens = 0.0f;
+    uint32_t kept = 0, limit = dk_size(theta_of(p, DK_SITE_SOFTMAX));
+    for (uint32_t c = 0; c < work->columns; c++) {
+        float now = s->power[c] * scale, delta = exact ? now : now - s->softmax_reference[c];
         if (!exact && dk_size(delta) <= limit) continue;
-        s->softmax_reference[i] = now;
-        list[kept].index = i;
-        list[kept].value = delta;
-        kept++;
+        s->softmax_reference[c] = now;
+        work->list[kept].index = c;
+        work->list[kept++].value = delta * work->times[c];
+        tokens += work->times[c];
     }
+    p->macs[DK_SV] += (uint32_t)tokens * DK_HEAD_DIM;
     return kept;
 }
 
@@ -122,8 +153,7 @@ static void start_result(const pass *p, uint32_t head, float *result) {
 
 /* From the kept deltas of x (in the list) to the projection's running result. Where nothing is
  * kept, nothing further down changes. */
-static void attend(const pass *p, uint32_t head, uint32_t token, uint32_t kept, dk_floats wq,
-                   dk_floats wp) {
+static void attend(const pass *p, uint32_t head, uint32_t token, uint32_t kept, dk_floats wq) {
     dk_work *work = p->work;
     dk_attention_state *s = &work->s.attention;
     uint32_t first = head * DK_HEAD_DIM;
@@ -136,17 +166,17 @@ static void attend(const pass *p, uint32_t head, uint32_t token, uint32_t kept, 
     if (!kept) return;
     for (uint32_t i = 0; i < kept; i++) work->kept_q[first + work->list[i].index]++;
     if (exact) memset(s->scores, 0, sizeof s->scores);
-    add_kv_rows(work->list, kept, work->a.kv.keys[first], DK_COLUMNS, s->scores, DK_COLUMNS);
+    uint32_t columns = (work->columns + 3) / 4 * 4;
+    add_kv_rows(work->list, kept, work->a.kv.keys[first], DK_COLUMNS, s->scores, columns);
 
     exact = is_exact(p, DK_SITE_SCORES, token);
-    kept = dk_scan(s->scores, s->scores_reference, DK_TOKENS, theta_of(p, DK_SITE_SCORES), exact,
+    kept = dk_scan(s->scores, s->scores_reference, columns, theta_of(p, DK_SITE_SCORES), exact,
                    work->list);
     if (!kept) return;
-    float sum = powers(s, work->list, kept, exact);
+    float sum = powers(work, s, kept, exact);
     exact = is_exact(p, DK_SITE_SOFTMAX, token);
-    kept = scan_softmax(s, sum, theta_of(p, DK_SITE_SOFTMAX), exact, work->list);
+    kept = scan_softmax(p, sum, exact);
     if (!kept) return;
-    p->macs[DK_SV] += kept * DK_HEAD_DIM;
     if (exact) memset(s->head, 0, sizeof s->head);
     add_kv_rows(work->list, kept, &work->a.kv.values[0][first], DK_DIM, s->head, DK_HEAD_DIM);
 
@@ -156,7 +186,7 @@ static void attend(const pass *p, uint32_t head, uint32_t token, uint32_t kept, 
     if (!kept) return;
     p->macs[DK_PROJECT] += kept * DK_DIM;
     if (exact) start_result(p, head, s->result);
-    add_rows(work->list, kept, wp.at, wp.stride, s->result, DK_DIM);
+    add_weights(work->list, kept, &p->weights->proj, first, s->result);
 }
 
 #if DK_HEADS > 1
@@ -176,13 +206,12 @@ static void attention(const pass *p, uint32_t head, uint32_t tokens) {
     const dk_layer *w = p->weights;
     uint32_t first = head * DK_HEAD_DIM;
     dk_floats wq = dk_unpack(&w->qkv, 0, DK_DIM, first, DK_HEAD_DIM, room(work, 0));
-    dk_floats wp = dk_unpack(&w->proj, first, DK_HEAD_DIM, 0, DK_DIM, room(work, 1));
     for (uint32_t t = 0; t < tokens; t++) {
         int exact = is_exact(p, DK_SITE_X, t);
         uint32_t kept =
             dk_recall_token(work->x[t], work->s.attention.x, exact, work->list, work->mask[t]);
         p->macs[DK_XW] += kept * DK_HEAD_DIM;
-        attend(p, head, t, kept, wq, wp);
+        attend(p, head, t, kept, wq);
         float *result = work->s.attention.result;
 #if DK_HEADS > 1
         gather_heads(p, head, t);
@@ -221,18 +250,30 @@ static uint32_t scan_gelu(dk_mlp_state *s, float theta, int exact, dk_entry *lis
     return kept;
 }
 
+/* The MLP's share of this block, added to those of the blocks before it; or its bias, at first. */
+static void add_partial(const pass *p, uint32_t first, uint32_t run) {
+    const float *result = p->work->s.mlp.result;
+    float *partial = p->work->a.partial[run];
+    const float *before = first ? partial : p->weights->mlp_out_bias;
+    for (uint32_t i = 0; i < DK_DIM; i += 4) {
+        float *to = partial + i;
+#define DK_SUM(k) to[k] = before[i + k] + result[i + k];
+        DK_REPEAT_4(DK_SUM)
+    }
+}
+
 static void feed_forward(const pass *p, uint32_t first, uint32_t tokens) {
     dk_work *work = p->work;
     const dk_layer *w = p->weights;
     dk_mlp_state *s = &work->s.mlp;
     dk_floats w1 = dk_unpack(&w->mlp_in, 0, DK_DIM, first, DK_BLOCK, room(work, 0));
     dk_floats w2 = dk_unpack(&w->mlp_out, first, DK_BLOCK, 0, DK_DIM, room(work, 1));
+    uint32_t run = 0; /* tokens with the same input have the same output */
     for (uint32_t t = 0; t < tokens; t++) {
-        float *x = work->x[t], *partial = work->a.partial[t];
+        float *x = work->x[t], theta = theta_of(p, DK_SITE_MLP_IN);
         int exact = is_exact(p, DK_SITE_MLP_IN, t);
         uint32_t kept = first ? dk_recall_token(x, s->x, exact, work->list, work->mask[t])
-                              : dk_scan_token(x, s->x, theta_of(p, DK_SITE_MLP_IN), exact,
-                                              work->list, work->mask[t]);
+                              : dk_scan_token(x, s->x, theta, exact, work->list, work->mask[t]);
         p->macs[DK_MLP1] += kept * DK_BLOCK;
         if (kept) {
             if (exact) memcpy(s->hidden, w->mlp_in_bias + first, sizeof s->hidden);
@@ -241,11 +282,11 @@ static void feed_forward(const pass *p, uint32_t first, uint32_t tokens) {
             kept = scan_gelu(s, theta_of(p, DK_SITE_MLP_HIDDEN), exact, work->list);
             p->macs[DK_MLP2] += kept * DK_DIM;
             if (exact) memset(s->result, 0, sizeof s->result);
-            add_rows(work->list, kept, w2.at, w2.stride, s->result, DK_DIM);
+            if (kept) add_rows(work->list, kept, w2.at, w2.stride, s->result, DK_DIM);
+            add_partial(p, first, t ? ++run : 0);
         }
-        const float *before = first ? partial : w->mlp_out_bias;
-        for (uint32_t i = 0; i < DK_DIM; i++) partial[i] = before[i] + s->result[i];
-        if (first + DK_BLOCK == DK_MLP) dk_add_norm(x, partial, w->norm2, w->norm2_bias);
+        if (first + DK_BLOCK == DK_MLP)
+            dk_add_norm(x, work->a.partial[run], w->norm2, w->norm2_bias);
     }
 }
 
@@ -264,29 +305,23 @@ static void run_layer(const pass *p) {
     for (uint32_t first = 0; first < DK_MLP; first += DK_BLOCK) feed_forward(p, first, tokens);
 }
 
-/* out (w.cols) = bias + x (w.rows) W, straight from the stored weights. */
-static void dense_row(const float *x, const dk_matrix *w, const float *bias, float *out) {
-    memcpy(out, bias, w->cols * sizeof *out);
-    for (uint32_t r = 0; r < w->rows; r++) {
-        const dk_weight *row = (const dk_weight *)w->data + (size_t)r * w->stride;
-        float value = w->scales ? x[r] * w->scales[r] : x[r];
-        for (uint32_t c = 0; c < w->cols; c++)
-            out[c] = dk_mac(value, dk_from_weight(row[c]), out[c]);
-    }
-}
-
+/* x = [class; features W + b] + positions. Features that are as they were one frame before cost
+ * nothing, so silence is nearly free from here on. */
 static void embed(const dk_model *model, dk_work *work, const dk_feature *features,
                   uint32_t first) {
     const float *position = model->positions;
+    dk_floats w = dk_unpack(&model->embed, 0, DK_FEATURES, 0, DK_DIM, room(work, 0));
+    float frame[DK_FEATURES], reference[DK_FEATURES], token[DK_DIM];
+    memcpy(token, model->embed_bias, sizeof token);
     for (uint32_t i = 0; i < DK_DIM; i++) work->x[0][i] = model->class_token[i] + position[i];
     for (uint32_t t = 1; t < DK_TOKENS; t++) {
         const dk_feature *row = features + (size_t)first * DK_FEATURES;
         first = first + 1 < DK_FRAMES ? first + 1 : 0;
-        float frame[DK_FEATURES];
-        for (uint32_t i = 0; i < DK_FEATURES; i++) frame[i] = dk_from_feature(row[i]);
-        dense_row(frame, &model->embed, model->embed_bias, work->x[t]);
         position += DK_DIM;
-        for (uint32_t i = 0; i < DK_DIM; i++) work->x[t][i] += position[i];
+        for (uint32_t i = 0; i < DK_FEATURES; i++) frame[i] = dk_from_feature(row[i]);
+        uint32_t kept = dk_scan(frame, reference, DK_FEATURES, 0.0f, t == 1, work->list);
+        add_rows(work->list, kept, w.at, w.stride, token, DK_DIM);
+        for (uint32_t i = 0; i < DK_DIM; i++) work->x[t][i] = token[i] + position[i];
     }
 }
 
@@ -303,6 +338,10 @@ void dk_infer(const dk_model *model, dk_work *work, const dk_feature *features, 
         p.macs = counts;
         run_layer(&p);
     }
-    dense_row(work->x[0], &model->head, model->head_bias, logits);
+    dk_scan(work->x[0], work->s.mlp.x, DK_DIM, 0.0f, 1, work->list);
+    float padded[DK_HEAD_COLUMNS] = {0};
+    memcpy(padded, model->head_bias, DK_LABELS * sizeof *padded);
+    add_weights(work->list, DK_DIM, &model->head, 0, padded);
+    memcpy(logits, padded, DK_LABELS * sizeof *logits);
     if (macs) memcpy(macs, counts, sizeof counts);
 }

@@ -35,7 +35,8 @@ enum {
     DK_TOKENS = DK_FRAMES + 1,
     DK_COLUMNS = (DK_TOKENS + 3) / 4 * 4, /* tokens as columns, in whole groups of four */
     DK_HEAD_DIM = DK_DIM / DK_HEADS,
-    DK_BLOCK = DK_HEAD_DIM, /* columns of a weight matrix that are unpacked together */
+    DK_BLOCK = DK_HEAD_DIM / 2, /* columns of a weight matrix that are unpacked together */
+    DK_HEAD_COLUMNS = (DK_LABELS + 3) / 4 * 4, /* of the last matrix, filled up with zeros */
     DK_MASK_WORDS = (DK_DIM + 31) / 32,
 };
 
@@ -72,21 +73,26 @@ typedef struct {
     float result[DK_DIM];
 } dk_mlp_state;
 
-/* All the memory of an inference. A name stands for what is alive in that phase. */
+/* All the memory of an inference. A name stands for what is alive in that phase.
+ *
+ * Tokens whose input did not change have the same key and value as the token before them; such a
+ * run of tokens is one column, which counts as often as it has tokens. */
 typedef struct {
     float x[DK_TOKENS][DK_DIM]; /* input of the layer, replaced row by row by its output */
     union {
         struct {
             dk_kv keys[DK_DIM][DK_COLUMNS]; /* K^ transposed, scaled by 1/sqrt(head_dim) */
-            dk_kv values[DK_TOKENS][DK_DIM];
+            dk_kv values[DK_COLUMNS][DK_DIM];
         } kv;
-        float partial[DK_TOKENS][DK_DIM]; /* MLP: sum over the blocks of hidden features */
+        float partial[DK_TOKENS][DK_DIM]; /* MLP: sum over the blocks of hidden features; one
+                                             row for a run of tokens */
     } a;
 #if DK_HEADS > 1
     float heads_partial[DK_TOKENS][DK_DIM]; /* attention: sum over the heads */
 #endif
 #ifndef DK_WEIGHTS_F32
-    float unpacked[2][DK_DIM * DK_BLOCK]; /* two blocks of weights as floats */
+    float unpacked[2][DK_DIM * DK_BLOCK]; /* two blocks of weights as floats, or all of a head's
+                                             W_Q, or the embedding */
 #endif
     uint32_t mask[DK_TOKENS][DK_MASK_WORDS]; /* which deltas of x a pass kept, for the next one */
     dk_entry list[DK_DIM > DK_COLUMNS ? DK_DIM : DK_COLUMNS];
@@ -96,6 +102,8 @@ typedef struct {
         dk_mlp_state mlp;
     } s;
     uint16_t kept_q[DK_DIM], kept_k[DK_DIM]; /* tokens that kept a feature: for the count */
+    float times[DK_COLUMNS];                 /* tokens of a column */
+    uint32_t columns;
 } dk_work;
 
 /* features: rows of DK_FEATURES in a ring of DK_FRAMES rows, the oldest at row `first`.

@@ -25,7 +25,10 @@ static inline dk_floats dk_unpack(const dk_matrix *w, uint32_t first_row, uint32
     float *to = room;
     for (uint32_t r = 0; r < rows; r++, from += w->stride) {
         float scale = w->scales ? w->scales[first_row + r] : 1.0f;
-        for (uint32_t c = 0; c < cols; c++) *to++ = dk_from_weight(from[c]) * scale;
+        for (const dk_weight *v = from, *end = from + cols; v < end; v += 4, to += 4) {
+#define DK_UNPACK(k) to[k] = dk_from_weight(v[k]) * scale;
+            DK_REPEAT_4(DK_UNPACK)
+        }
     }
     block.at = room;
     block.stride = cols;
@@ -33,7 +36,6 @@ static inline dk_floats dk_unpack(const dk_matrix *w, uint32_t first_row, uint32
     return block;
 }
 
-#define DK_REPEAT_4(M) M(0) M(1) M(2) M(3)
 #define DK_REPEAT_16(M)                                                                            \
     DK_REPEAT_4(M)                                                                                 \
     M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
@@ -63,13 +65,14 @@ static inline dk_floats dk_unpack(const dk_matrix *w, uint32_t first_row, uint32
 #define DK_ROWS_START(i) float a##i = o[i];
 #define DK_ROWS_MAC_dk_from_f32(i) a##i = dk_mac(value, row[i], a##i);
 #define DK_ROWS_MAC_dk_from_kv(i) a##i = dk_mac(value, dk_from_kv(row[i]), a##i);
+#define DK_ROWS_MAC_dk_from_weight(i) a##i = dk_mac(value, dk_from_weight(row[i]), a##i);
 #define DK_ROWS_STORE(i) o[i] = a##i;
 
 /* ---- which deltas are kept --------------------------------------------------------------------
  */
 
 /* Keeps the deltas beyond theta and moves the reference there; an exact row is kept whole, as a
- * difference to nothing. */
+ * difference to nothing. n is a multiple of four. */
 static inline uint32_t dk_scan(const float *x, float *reference, uint32_t n, float theta, int exact,
                                dk_entry *list) {
     uint32_t kept = 0, limit = dk_size(theta);
@@ -81,13 +84,19 @@ static inline uint32_t dk_scan(const float *x, float *reference, uint32_t n, flo
         }
         return n;
     }
-    for (uint32_t i = 0; i < n; i++) {
-        float delta = x[i] - reference[i];
-        if (dk_size(delta) <= limit) continue;
-        reference[i] = x[i];
-        list[kept].index = i;
-        list[kept].value = delta;
-        kept++;
+    for (uint32_t i = 0; i < n; i += 4) {
+        const float *v = x + i;
+        float *known = reference + i;
+#define DK_COMPARE(k)                                                                              \
+    {                                                                                              \
+        float delta = v[k] - known[k];                                                             \
+        if (dk_size(delta) > limit) {                                                              \
+            known[k] = v[k];                                                                       \
+            list[kept].index = i + k;                                                              \
+            list[kept++].value = delta;                                                            \
+        }                                                                                          \
+    }
+        DK_REPEAT_4(DK_COMPARE)
     }
     return kept;
 }
@@ -102,19 +111,28 @@ static inline uint32_t dk_scan_token(const float *x, float *reference, float the
     return kept;
 }
 
+/* Position of the lowest bit that is set; there is one. */
+static inline uint32_t dk_lowest(uint32_t bits) {
+#ifdef __GNUC__
+    return (uint32_t)__builtin_ctz(bits);
+#else
+    uint32_t at = 0;
+    while (!(bits >> at & 1u)) at++;
+    return at;
+#endif
+}
+
 /* And once more, from the mask: only the kept features are looked at. */
 static inline uint32_t dk_recall_token(const float *x, float *reference, int exact, dk_entry *list,
                                        const uint32_t mask[DK_MASK_WORDS]) {
     if (exact) return dk_scan(x, reference, DK_DIM, 0.0f, exact, list);
     uint32_t kept = 0;
     for (uint32_t word = 0; word < DK_MASK_WORDS; word++) {
-        uint32_t index = word * 32;
-        for (uint32_t bits = mask[word]; bits; bits >>= 1, index++) {
-            if (!(bits & 1u)) continue;
+        for (uint32_t bits = mask[word]; bits; bits &= bits - 1) {
+            uint32_t index = word * 32 + dk_lowest(bits);
             list[kept].index = index;
-            list[kept].value = x[index] - reference[index];
+            list[kept++].value = x[index] - reference[index];
             reference[index] = x[index];
-            kept++;
         }
     }
     return kept;
