@@ -150,14 +150,13 @@ def tune(
     if join is not None:
         look(loaded, pool, plan, True, _bar)
         return
-    assert unseen is not None
     outcome = run_tune(loaded, pool, unseen, plan, _bar)
-    found = document(loaded, pool, unseen, plan, outcome)
+    found = document(loaded, pool, plan, outcome)
     keep(folder, loaded, outcome, plan, found, write)
     if as_json:
         print_json(found)
     else:
-        show(outcome, pool, unseen, plan, folder)
+        show(outcome, pool, plan, folder)
     for reason in outcome.missed.values():
         fail(reason)
     if outcome.missed:
@@ -225,36 +224,31 @@ def sweep(
 
 def _pools(
     model: Model, data: Path, test: Path | None, plan: Plan, unlabelled: bool
-) -> tuple[Pool, Pool]:
-    """Clips to search with, and clips never searched with."""
+) -> tuple[Pool, Callable[[], Pool]]:
+    """Clips to search with, and how to get clips never searched with."""
     from deltakwt.tune.draw import draw_pool, has_split
     from deltakwt.tune.pool import load_pool, load_recordings
 
-    if unlabelled:
-        pool = load_recordings(data, plan.seed)
-        if test is not None:
-            pair = pool, load_recordings(test, plan.seed)
-        else:
-            pair = pool.hold_out(HELD_OUT, plan.seed)
-    else:
-        groups = tuple(dict.fromkeys((*plan.mix.groups, *plan.cost_mix.groups)))
+    groups = tuple(dict.fromkeys((*plan.mix.groups, *plan.cost_mix.groups)))
 
-        def read(root: Path, split: str) -> Pool:
+    def read(root: Path, split: str) -> Pool:
+        if unlabelled:
+            pool = load_recordings(root, plan.seed)
+        else:
             manifest = draw_pool(root, split, model.labels, groups, plan.seed)
             with progress(f"read {root.name}") as bar:
-                return load_pool(manifest, model.labels, f"{root.name} {split}", bar.update)
-
-        pool = read(data, "val")
-        if test is not None:
-            pair = pool, read(test, "test")
-        elif has_split(data, "test"):
-            pair = pool, read(data, "test")
-        else:
-            pair = pool.hold_out(HELD_OUT, plan.seed)
-    for part in (pool, *pair):
-        for _, reason in part.failed:
+                pool = load_pool(manifest, model.labels, f"{root.name} {split}", bar.update)
+        for _, reason in pool.failed:
             fail(f"left out: {reason}")
-    return pair[0].stratified(plan.seed), pair[1]
+        return pool
+
+    pool = read(data, "val")
+    if test is not None:
+        return pool.stratified(plan.seed), lambda: read(test, "test")
+    if not unlabelled and has_split(data, "test"):
+        return pool.stratified(plan.seed), lambda: read(data, "test")
+    kept, held = pool.hold_out(HELD_OUT, plan.seed)
+    return kept.stratified(plan.seed), lambda: held
 
 
 def _fitted(plan: Plan, pool: Pool) -> Plan:

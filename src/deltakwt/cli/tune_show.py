@@ -30,15 +30,13 @@ def command() -> str:
     return shlex.join(["deltakwt", *sys.argv[1:]])
 
 
-def document(
-    model: Model, pool: Pool, unseen: Pool, plan: Plan, outcome: Outcome
-) -> dict[str, Any]:
+def document(model: Model, pool: Pool, plan: Plan, outcome: Outcome) -> dict[str, Any]:
     from deltakwt.tune.profiles import machine
 
     return {
         "model": model.name,
         "search": {"data": pool.name, "clips": pool.counts(), "trials": outcome.trials},
-        "test": {"data": unseen.name, "clips": unseen.counts()},
+        "test": {"data": outcome.test.name, "clips": outcome.test.counts()},
         "mix": str(plan.mix),
         "cost_mix": str(plan.cost_mix),
         "seed": plan.seed,
@@ -109,7 +107,7 @@ def plot_sweep(folder: Path, measured: list[Measured], title: str) -> None:
         fail(str(error))
 
 
-def show(outcome: Outcome, pool: Pool, unseen: Pool, plan: Plan, folder: Path) -> None:
+def show(outcome: Outcome, pool: Pool, plan: Plan, folder: Path) -> None:
     out = console()
     front = table(
         f"The front on {len(pool)} clips of {pool.name} ({outcome.trials} trials)",
@@ -130,7 +128,7 @@ def show(outcome: Outcome, pool: Pool, unseen: Pool, plan: Plan, folder: Path) -
         )
     out.print(front)
     chosen = table(
-        f"Chosen, on {len(unseen)} clips of {unseen.name} that the search never saw"
+        f"Chosen, on {len(outcome.test)} clips of {outcome.test.name} that the search never saw"
         f" (mix {plan.mix}; cost {plan.cost_mix})",
         "profile",
         "accuracy (95%)",

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from math import log
 
 import numpy as np
@@ -32,7 +31,7 @@ EVEN_STEPS = 1  # that only makes the rates equal, before the cost is walked dow
 MAX_STEPS = 40
 SHAPES = 3  # level, tilt and bend of a site over the layers
 LEVELLING = 2
-FILLED = 2  # points between two steps
+FILLED = 3  # points between two steps
 
 Report = Callable[[float, float], None]
 
@@ -152,16 +151,12 @@ def walk(
         yield point, found
 
 
-def between(path: list[Point], layers: int) -> list[Point]:
-    """The path with points between its steps: a step is small enough to be filled in."""
-    filled = path[:1]
-    for one, two in pairwise(path):
-        logs = [np.log(np.maximum(point.table(layers), 1e-9)) for point in (one, two)]
-        for share in (np.arange(FILLED) + 1) / (FILLED + 1):
-            table = np.exp((1 - share) * logs[0] + share * logs[1])
-            filled.append(two.with_table(np.where(two.table(layers) > 0, table, two.table(layers))))
-        filled.append(two)
-    return filled
+def between(one: Point, two: Point, layers: int) -> list[Point]:
+    """Points between two steps, which lie close enough to be filled in."""
+    start, end = one.table(layers), two.table(layers)
+    shares = (np.arange(FILLED) + 1) / (FILLED + 1)
+    ratio = np.where(start > 0, end / np.where(start > 0, start, 1.0), 1.0)
+    return [two.with_table(start * ratio**share) for share in shares]
 
 
 def levelled(

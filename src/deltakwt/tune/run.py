@@ -15,7 +15,7 @@ from deltakwt.registry import resolve
 from deltakwt.tune.confirm import Choice, confirm
 from deltakwt.tune.front import pareto
 from deltakwt.tune.goals import NAMED, Candidate, Goals, Unreachable, choose, estimate
-from deltakwt.tune.measure import Judge
+from deltakwt.tune.measure import Judge, Measured
 from deltakwt.tune.mix import Mix
 from deltakwt.tune.pool import Pool
 from deltakwt.tune.refine import Slopes, between, walk
@@ -71,6 +71,7 @@ class Outcome:
 
     choices: list[Choice]
     candidates: list[Candidate]  # the front, measured on all clips of the search
+    test: Pool  # the clips that the search never saw
     slopes: Slopes | None  # at the last step of the refinement
     trials: int
     missed: dict[str, str]  # profile -> why it was not found
@@ -120,34 +121,34 @@ def look(model: Model, pool: Pool, plan: Plan, join: bool, progress: Progress) -
     return study
 
 
-def tune(model: Model, pool: Pool, test: Pool, plan: Plan, progress: Progress) -> Outcome:
-    """All stages. Raises `Unreachable` if none of the goals can be met."""
+def tune(
+    model: Model, pool: Pool, test: Callable[[], Pool], plan: Plan, progress: Progress
+) -> Outcome:
+    """All stages; `test` reads its clips when they are needed, after every choice is made.
+
+    Raises `Unreachable` if none of the goals can be met.
+    """
     plan.goals.check(model.config)
     study = look(model, pool, plan, False, progress)
     judge = Judge(
         model.config, model.engine, pool, plan.mix, plan.cost_mix, plan.goals.cost == "ms"
     )
-    points = searched_front(study)
-    slopes = None
-    if plan.refine:
-        refined, slopes = refine_front(study, judge, points, plan, progress)
-        points += between(refined, model.config.layers)
-    candidates = measure_front(judge, points, plan, progress)
-    chosen: dict[str, Candidate] = {}
-    missed: dict[str, str] = {}
-    for name, goals in plan.wanted.items():
-        try:
-            chosen[name] = choose(candidates, goals)
-        except Unreachable as error:
-            missed[name] = str(error)
+    front = searched_front(study)
+    path, slopes = refine_front(study, judge, front, plan, progress) if plan.refine else ([], None)
+    measured = measure_all(judge, front + path, progress)
+    chosen, _ = choose_all(measured, plan)
+    fill = [point for c in chosen.values() for point in beyond(c.measured.point, path, judge)]
+    measured += measure_all(judge, list(dict.fromkeys(fill)), progress)
+    chosen, missed = choose_all(measured, plan)
     if not chosen:
         raise Unreachable(next(iter(missed.values())))
-    unseen = Judge(model.config, model.engine, test, plan.mix, plan.cost_mix)
+    unseen = Judge(model.config, model.engine, test(), plan.mix, plan.cost_mix)
     choices = [
         confirm(name, str(plan.wanted[name]), candidate, unseen, plan.seed)
         for name, candidate in chosen.items()
     ]
-    return Outcome(choices, candidates, slopes, finished(study), missed)
+    candidates = candidates_of(measured, plan)
+    return Outcome(choices, candidates, unseen.pool, slopes, finished(study), missed)
 
 
 def refine_front(
@@ -186,14 +187,38 @@ def far_enough(judge: Judge, point: Point, plan: Plan) -> bool:
     return measured.strain > plan.worst_loss or (limit is not None and measured.macs < 0.9 * limit)
 
 
-def measure_front(
-    judge: Judge, points: list[Point], plan: Plan, progress: Progress
-) -> list[Candidate]:
-    """Everything promising on all clips of the search; the front of that."""
+def measure_all(judge: Judge, points: list[Point], progress: Progress) -> list[Measured]:
+    """On all clips of the search."""
     measured = []
     with progress("confirm") as report:
         for number, point in enumerate(points):
             measured.append(judge.measure(point))
             report(number + 1, len(points))
+    return measured
+
+
+def candidates_of(measured: list[Measured], plan: Plan) -> list[Candidate]:
+    """The front of what was measured on all clips."""
     front = pareto(measured, lambda m: (m.strain, cost_of(m, plan.goals.cost)))
     return estimate(front, [cost_of(m, plan.goals.cost) for m in front])
+
+
+def choose_all(measured: list[Measured], plan: Plan) -> tuple[dict[str, Candidate], dict[str, str]]:
+    """Profile -> its setting, and profile -> why there is none."""
+    candidates = candidates_of(measured, plan)
+    chosen: dict[str, Candidate] = {}
+    missed: dict[str, str] = {}
+    for name, goals in plan.wanted.items():
+        try:
+            chosen[name] = choose(candidates, goals)
+        except Unreachable as error:
+            missed[name] = str(error)
+    return chosen, missed
+
+
+def beyond(point: Point, path: list[Point], judge: Judge) -> list[Point]:
+    """Settings between a step of the walk and the next, where a goal may be met more closely."""
+    if point not in path[:-1]:
+        return []
+    step = path.index(point)
+    return between(path[step], path[step + 1], judge.config.layers)
