@@ -45,8 +45,9 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A size small enough for tests."""
+    """A size small enough for tests, and one of twice its width."""
     monkeypatch.setitem(SIZES, "tiny", Config(dim=16, heads=2, mlp=32, layers=2))
+    monkeypatch.setitem(SIZES, "wide", Config(dim=32, heads=4, mlp=64, layers=2))
 
 
 @pytest.fixture

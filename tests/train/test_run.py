@@ -183,6 +183,16 @@ def test_going_on_from_a_model_keeps_its_body_and_makes_a_new_head(
     )
 
 
+def test_growing_starts_where_the_narrow_model_ended(toy_plan: Plan, tmp_path: Path) -> None:
+    narrow = train(Request(tmp_path / "narrow", replace(toy_plan, epochs=2)))
+    plan = replace(toy_plan, size="wide", epochs=1, rate=1e-9)
+    wide = train(Request(tmp_path / "wide", plan, grow=str(tmp_path / "narrow")))
+    assert narrow is not None
+    assert wide is not None
+    assert wide.tensors["blocks.0.mlp_in.weight"].shape == (32, 64)
+    assert wide.training["validation"] == pytest.approx(narrow.training["validation"])
+
+
 def test_what_is_in_the_way_is_said(toy_plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DeltakwtError, match="cannot be written"):
