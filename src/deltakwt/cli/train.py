@@ -111,6 +111,7 @@ def register(app: typer.Typer) -> None:
             grow=grow,
             synth=synth,
             epochs=epochs if resume else None,
+            rate=rate if resume else None,
             cache=cache,
             threads=threads,
             device=device,

@@ -41,7 +41,8 @@ class Request:
     start: str | None = None  # a model to go on from
     grow: str | None = None  # a model to widen
     synth: bool = False  # let espeak-ng fill OUT/synth first
-    epochs: int | None = None  # another length for a run that goes on
+    epochs: int | None = None  # another length for a run that goes on,
+    rate: float | None = None  # or another learning rate
     cache: Path | None = None
     threads: int = 0
     device: str = "cpu"
@@ -78,6 +79,7 @@ def train(request: Request, listener: Listener | None = None) -> Weights | None:
     torch.set_flush_denormal(True)  # tiny gradients would cost hundreds of cycles each
     if request.threads:
         torch.set_num_threads(request.threads)
+    _check_device(request.device)
     world, listener = World(), listener or Nobody()
     plan, state = _begin(request)
     _make_writable(request.out)
@@ -123,6 +125,13 @@ def finish(trainer: Trainer) -> Weights:
     return weights
 
 
+def _check_device(name: str) -> None:
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        raise DeltakwtError(f"--device {name}: not on this machine: {error}") from error
+
+
 def _make_writable(out: Path) -> None:
     """Found out now, not after the first epoch."""
     try:
@@ -145,6 +154,7 @@ def _begin(request: Request) -> tuple[Plan, State]:
             data=plan.data or kept.data,
             teacher=plan.teacher or kept.teacher,
             epochs=request.epochs or kept.epochs,
+            rate=request.rate or kept.rate,
         )
         return kept, state
     if (request.out / checkpoint.NAME).exists():
