@@ -113,7 +113,7 @@ def tune(
     from deltakwt.errors import DeltakwtError
     from deltakwt.tune.goals import Goals
     from deltakwt.tune.mix import Mix
-    from deltakwt.tune.run import Plan, look
+    from deltakwt.tune.run import Plan, judge_of, look
     from deltakwt.tune.run import tune as run_tune
     from deltakwt.tune.space import parse_sites
     from deltakwt.tune.storage import need_optuna
@@ -148,7 +148,7 @@ def tune(
     pool, unseen = _pools(loaded, data, test, plan, agree is not None)
     plan = _fitted(plan, pool)
     if join is not None:
-        look(loaded, pool, plan, True, _bar)
+        look(loaded, judge_of(loaded, pool, plan), plan, True, _bar)
         return
     outcome = run_tune(loaded, pool, unseen, plan, _bar)
     found = document(loaded, pool, plan, outcome)

@@ -27,7 +27,10 @@ def make(folder: Path) -> None:
 
 
 def command() -> str:
-    return shlex.join(["deltakwt", *sys.argv[1:]])
+    """As it was typed, but for a database's password."""
+    from deltakwt.tune.storage import without_password
+
+    return shlex.join(["deltakwt", *map(without_password, sys.argv[1:])])
 
 
 def document(model: Model, pool: Pool, plan: Plan, outcome: Outcome) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from deltakwt.errors import DeltakwtError
 from deltakwt.macs import dense_macs, fewest_macs
 from deltakwt.tune.measure import Measured
 
-MARGIN = 0.5  # standard errors of the loss kept as a reserve
+RESERVE = 0.5  # standard errors of the loss, kept in hand
 
 # What a search without goals makes: points of accuracy each profile may lose.
 NAMED = {"lossless": 0.0, "balanced": 0.5, "fast": 2.0}
@@ -126,13 +126,17 @@ def choose(candidates: Sequence[Candidate], goals: Goals) -> Candidate:
 
 
 def within(candidate: Candidate, limit: float) -> bool:
-    """Whether the loss stays below the limit, with a reserve for chance."""
-    return candidate.loss + MARGIN * candidate.measured.deficit_error <= limit
+    """Whether the loss stays below the limit, with a reserve for chance.
+
+    The reserve is at most half the limit: a limit of zero asks for no loss that can be measured.
+    """
+    reserve = min(RESERVE * candidate.measured.deficit_error, limit / 2)
+    return candidate.loss + reserve <= limit
 
 
 def _nearest(candidates: Sequence[Candidate], affordable: Sequence[Candidate], goals: Goals) -> str:
     unit = "ms" if goals.cost == "ms" else "% of the MACs"
-    near = [min(candidates, key=lambda c: (c.loss + MARGIN * c.measured.deficit_error, c.cost))]
+    near = [min(candidates, key=lambda c: (c.loss, c.cost))]
     limit = goals.loss_limit
     if limit is not None:
         near += sorted((c for c in candidates if within(c, limit)), key=lambda c: c.cost)[:1]

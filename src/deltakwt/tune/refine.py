@@ -31,6 +31,7 @@ EVEN_STEPS = 1  # that only makes the rates equal, before the cost is walked dow
 MAX_STEPS = 40
 SHAPES = 3  # level, tilt and bend of a site over the layers
 LEVELLING = 2
+RETREAT = (0.55, 0.65, 0.75, 0.87)
 FILLED = 3  # points between two steps
 
 Report = Callable[[float, float], None]
@@ -157,6 +158,12 @@ def between(one: Point, two: Point, layers: int) -> list[Point]:
     shares = (np.arange(FILLED) + 1) / (FILLED + 1)
     ratio = np.where(start > 0, end / np.where(start > 0, start, 1.0), 1.0)
     return [two.with_table(start * ratio**share) for share in shares]
+
+
+def retreat(point: Point, layers: int) -> list[Point]:
+    """Settings more careful than the first step of a walk: all thresholds lower by one factor."""
+    table = point.table(layers)
+    return [point.with_table(np.where(table > 0, table * f, table)) for f in RETREAT]
 
 
 def levelled(

@@ -18,7 +18,7 @@ from deltakwt.tune.goals import NAMED, Candidate, Goals, Unreachable, choose, es
 from deltakwt.tune.measure import Judge, Measured
 from deltakwt.tune.mix import Mix
 from deltakwt.tune.pool import Pool
-from deltakwt.tune.refine import Slopes, between, walk
+from deltakwt.tune.refine import Slopes, between, retreat, walk
 from deltakwt.tune.search import Search, cost_of, finished, make_sampler, search, searched_front
 from deltakwt.tune.space import Point
 from deltakwt.tune.storage import guarded, open_study
@@ -81,8 +81,8 @@ def facts(model: Model, pool: Pool, plan: Plan) -> dict[str, Any]:
     """What a study is a study of: joining and resuming demand the same."""
     return {
         "model": fingerprint(model),
-        "clips": pool.fingerprint(),
-        "count": plan.clips,
+        "data": pool.fingerprint(),
+        "--clips": plan.clips,
         "mix": f"{plan.mix} / {plan.cost_mix}",
         "sites": ",".join(plan.sites),
         "front end": "steady" if plan.steady else "plain",
@@ -107,12 +107,14 @@ def open_plan(model: Model, pool: Pool, plan: Plan, join: bool) -> optuna.Study:
     return study
 
 
-def look(model: Model, pool: Pool, plan: Plan, join: bool, progress: Progress) -> optuna.Study:
+def judge_of(model: Model, pool: Pool, plan: Plan) -> Judge:
+    timed = plan.goals.cost == "ms"
+    return Judge(model.config, model.engine, pool, plan.mix, plan.cost_mix, timed)
+
+
+def look(model: Model, judge: Judge, plan: Plan, join: bool, progress: Progress) -> optuna.Study:
     """Stage 1, alone or as one of many workers."""
-    study = open_plan(model, pool, plan, join)
-    judge = Judge(
-        model.config, model.engine, pool, plan.mix, plan.cost_mix, plan.goals.cost == "ms"
-    )
+    study = open_plan(model, judge.pool, plan, join)
     stage = Search(
         plan.trials, plan.clips, plan.sites, plan.steady, plan.goals.cost, plan.worst_loss
     )
@@ -129,12 +131,12 @@ def tune(
     Raises `Unreachable` if none of the goals can be met.
     """
     plan.goals.check(model.config)
-    study = look(model, pool, plan, False, progress)
-    judge = Judge(
-        model.config, model.engine, pool, plan.mix, plan.cost_mix, plan.goals.cost == "ms"
-    )
+    judge = judge_of(model, pool, plan)
+    study = look(model, judge, plan, False, progress)
     front = searched_front(study)
     path, slopes = refine_front(study, judge, front, plan, progress) if plan.refine else ([], None)
+    if path:
+        path = retreat(path[0], model.config.layers) + path
     measured = measure_all(judge, front + path, progress)
     chosen, _ = choose_all(measured, plan)
     fill = [point for c in chosen.values() for point in beyond(c.measured.point, path, judge)]

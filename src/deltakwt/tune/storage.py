@@ -125,12 +125,13 @@ def guarded(url: str) -> Iterator[None]:
         cause = error.__cause__ or error
         reason = " ".join(str(cause).split()).partition(" (Background on")[0][:200]
         raise StorageFailed(
-            f"--storage {_without_password(url)}: the database cannot be used ({reason});"
+            f"--storage {without_password(url)}: the database cannot be used ({reason});"
             " finished trials are kept in it: run the same command again to go on"
         ) from error
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
+    """postgresql://me:secret@host/db -> postgresql://me@host/db; anything else as it is."""
     head, at, tail = url.rpartition("@")
     if not at or "://" not in head:
         return url
