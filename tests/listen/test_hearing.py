@@ -35,7 +35,7 @@ def test_a_window_is_due_as_soon_as_its_last_sample_is_there(model: Model) -> No
 def test_the_windows_are_those_of_the_clip_front_end(model: Model) -> None:
     """Without steadying, a window of the stream is the clip that lies there."""
     sound = np.random.default_rng(1).normal(0, 0.05, 24_000).astype(np.float32)
-    logits = Hearing(model, None, PLAIN, Decision()).push(sound)
+    logits = Hearing(model, None, PLAIN, Decision(reuse=0)).push(sound)
     for number, row in enumerate(logits):
         clip = sound[1_600 * number : 1_600 * number + 16_000]
         expected = model.engine.dense(model.engine.features(clip))

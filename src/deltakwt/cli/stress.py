@@ -41,10 +41,10 @@ def stress(
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 1,
     snr: Annotated[float, typer.Option(help="Loudness of words over the noise, in dB.")] = 10.0,
     gap: Annotated[tuple[float, float], typer.Option(help="Seconds between words.")] = (5, 15),
-    others: Annotated[float, typer.Option(help="Share of words that are not keywords.")] = 0.2,
+    others: Annotated[float, typer.Option(help="Share of words that are not keywords.")] = 0.1,
     level: Annotated[
         tuple[float, float], typer.Option(help="Quietest and loudest noise, in dB.")
-    ] = (-40, -30),
+    ] = (-35, -25),
     hop: HopOption = None,
     reuse: ReuseOption = None,
     threshold: OnOption = None,

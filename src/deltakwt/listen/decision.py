@@ -32,13 +32,13 @@ class Decision:
     """The settings of continuous listening; a model's own stand in its config.json, "decision"."""
 
     hop: float = 0.1  # seconds from window to window, a multiple of 10 ms
-    reuse: float = 0.0  # a window this near (greatest difference of a feature) to the last
+    reuse: float = 3.0  # a window this near (greatest difference of a feature) to the last
     #                     computed one is not computed again; 0: only an equal one, which is exact
     smooth: int = 3  # windows whose posteriors are averaged
-    on: float = 0.7  # smoothed posterior that makes a word a candidate
-    off: float = 0.3  # below it a word is over
+    on: float = 0.8  # smoothed posterior that makes a word a candidate
+    off: float = 0.4  # below it a word is over
     patience: int = 1  # windows in which a better candidate may still come
-    refractory: float = 0.8  # seconds without another event
+    refractory: float = 1.0  # seconds without another event
     words: Mapping[str, float] = field(default_factory=dict)  # `on` of single words
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,7 +19,8 @@ from deltakwt.frontend import PLAIN
 from deltakwt.listen.decision import Decided, Decider, Decision
 from deltakwt.listen.hearing import LONGEST, Hearing
 from deltakwt.listen.intake import Intake
-from deltakwt.listen.meter import Meter
+from deltakwt.listen.meter import Meter, Tally
+from deltakwt.listen.recent import Recent
 from deltakwt.model import Model
 from deltakwt.registry import resolve
 from deltakwt.thresholds import Thresholds
@@ -108,8 +110,7 @@ class Spotter:
         self._hearing = Hearing(model, thresholds, steady, self.decision)
         self._decider = Decider(self.decision, model.labels)
         self._intake = Intake()
-        self._sound = np.zeros(0, np.float32)  # the newest samples
-        self._samples = 0  # since the start
+        self._recent = Recent(KEPT, LONGEST)
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
@@ -121,7 +122,7 @@ class Spotter:
     @property
     def seconds(self) -> float:
         """Sound heard so far."""
-        return self._samples / SAMPLE_RATE
+        return self._recent.total / SAMPLE_RATE
 
     @property
     def stopped(self) -> bool:
@@ -139,7 +140,11 @@ class Spotter:
         with self._lock:
             if self.stopped:
                 return []
-            return self._hear(self._intake.push(block, sample_rate))
+            begun, counted = time.thread_time(), self.meter.total.cpu
+            events = self._hear(self._intake.push(block, sample_rate))
+            whole, part = time.thread_time() - begun, self.meter.total.cpu - counted
+            self.meter.add(Tally(cpu=whole - part))  # what is not the model's: rate, decision
+            return events
 
     def flush(self) -> list[Detection]:
         """The stream has ended: the words of its last second. Nothing can be pushed after it."""
@@ -158,25 +163,17 @@ class Spotter:
         yield from self.flush()
 
     def sound(self, start: int, end: int) -> NDArray[np.float32]:
-        """Samples `start` to `end` since the start, if they are still held (several seconds are);
-        zeros stand for what lies before the stream.
-        """
-        oldest = self._samples - len(self._sound)
-        if end > self._samples or max(start, 0) < oldest:
-            raise DeltakwtError(
-                f"samples {start} to {end} are not held; {oldest} to {self._samples} are"
-            )
-        known = self._sound[max(start, 0) - oldest : end - oldest]
-        return np.concatenate([np.zeros(max(0, -start), np.float32), known])
+        """Samples `start` to `end` since the start, of which the last seconds are held."""
+        return self._recent.cut(start, end)
 
     def _hear(self, samples: NDArray[np.float32]) -> list[Detection]:
         events: list[Detection] = []
         for start in range(0, len(samples), LONGEST):
             part = samples[start : start + LONGEST]
-            self._sound = np.concatenate([self._sound[-KEPT:], part])
-            self._samples += len(part)
-            decided = self._decider.push(self._hearing.push(part))
-            events += [event for found in decided if (event := self._event(found))]
+            self._recent.push(part)
+            if len(logits := self._hearing.push(part)):
+                found = map(self._event, self._decider.push(logits))
+                events += [event for event in found if event]
         return events
 
     def _event(self, found: Decided) -> Detection | None:

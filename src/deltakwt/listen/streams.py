@@ -39,8 +39,8 @@ class Scenario:
     seed: int = 1
     snr: float = 10.0  # dB
     gap: tuple[float, float] = (5.0, 15.0)  # seconds from one word to the next
-    others: float = 0.2  # share of words that are not keywords
-    noise: tuple[float, float] = (-40.0, -30.0)  # dB of full scale, drawn for each segment
+    others: float = 0.1  # share of words that are not keywords
+    noise: tuple[float, float] = (-35.0, -25.0)  # dB of full scale, drawn for each segment
 
     def __post_init__(self) -> None:
         if not 0 < self.hours <= 1000:
