@@ -89,7 +89,8 @@ RC = {
     "legend.fontsize": 8,
     "legend.frameon": False,
     "svg.fonttype": "none",
-    "image.interpolation": "nearest",
+    "image.interpolation": "none",  # a value is a pixel; SVG holds no more than that
+    "image.composite_image": False,
 }
 
 
