@@ -28,8 +28,8 @@ Floats = NDArray[np.float32]
 SECOND = 16_000
 
 # The setting for a real room, chosen on validation clips: see docs/algorithm.md.
-ROOM = Steady(smooth=True, floor=1.75)
-ROOM_THRESHOLDS = Thresholds.parse("0.3_0.2_0.25_0.08_0.0015_0.07_0.3_0.1")
+ROOM = Steady(smooth=True, floor=2.0)
+ROOM_THRESHOLDS = Thresholds.parse("0.25_0.15_0.2_0.07_0.001_0.05_0.25_0.07")
 
 
 def load_clips(data: Path, split: str, seed: int) -> tuple[Floats, NDArray[np.intp], Floats]:
