@@ -53,6 +53,8 @@ def collect(run: Run) -> Numbers:
             "noise_right": run.group_accuracy(dense.logits, run.sample.is_noise),
         },
         "points": found,
+        "swept": {kind: sum(p["kind"] == kind for p in found) for kind in KINDS},
+        "clip_points": float(100 / run.sample.weights("zero").sum()),  # what one clip is worth
         "cheapest": {kind: _cheapest(found, kind, accuracy) for kind in KINDS},
     }
 
@@ -97,7 +99,9 @@ def show(document: Numbers) -> Page:
     own, theirs = document["sweep"], document["paper"]
     clips = document["setting"]["data"]["clips"]
     text = (
-        f"<p>Dense, the model gets <b>{own['dense']['accuracy']:.2f}%</b> of {clips:,} clips right."
+        f"<p>Dense, the model gets <b>{own['dense']['accuracy']:.2f}%</b> of {clips:,} clips right"
+        f" (one clip is {own['clip_points']:.2f} points). Cheapest of the settings tried that lose"
+        " at most a tenth of a point, picked on these clips:"
         + _cheapest_text(own["cheapest"])
         + f" The paper, on {theirs['model']}: no loss down to"
         f" {theirs['points'][1]['mhsa_percent']:.1f}% of attention's MACs.</p>"
@@ -121,12 +125,12 @@ def show(document: Numbers) -> Page:
 def _cheapest_text(cheapest: Numbers) -> str:
     """One sentence for each kind that has a point without loss."""
     kinds = (
-        ("mhsa", "Deltas in attention alone, as in the paper, keep", "attention's MACs"),
-        ("whole", "Deltas before the MLP as well keep", "all MACs"),
-        ("profile", "The cheapest tuned profile keeps", "all MACs"),
+        ("mhsa", "deltas in attention alone, as in the paper, keep", "attention's MACs"),
+        ("whole", "deltas before the MLP as well keep", "all MACs"),
+        ("profile", "tuned profiles keep", "all MACs"),
     )
     return "".join(
-        f" {who} {point['accuracy']:.2f}% at <b>{_executed(point):.1f}%</b> of {what}."
+        f" {who} {point['accuracy']:.2f}% at <b>{_executed(point):.1f}%</b> of {what};"
         for kind, who, what in kinds
         if (point := cheapest[kind]) is not None
     )
