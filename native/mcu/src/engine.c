@@ -37,11 +37,12 @@ static float *room(dk_work *work, uint32_t which) {
     (void)work, (void)which;
     return NULL;
 #else
-    return work->unpacked[which];
+    return work->unpacked + which * DK_DIM * DK_BLOCK;
 #endif
 }
 
-/* ---- keys and values: columns first .. first + DK_BLOCK - 1 of W_K and W_V, of all tokens -------- */
+/* ---- keys and values: columns first .. first + DK_BLOCK - 1 of W_K and W_V, of all tokens
+ * -------- */
 
 static void scan_key(const pass *p, uint32_t token, uint32_t first) {
     dk_work *work = p->work;
@@ -96,7 +97,8 @@ static void keys_and_values(const pass *p, uint32_t first) {
             work->a.kv.keys[first + i][c] = dk_to_kv(0.0f);
 }
 
-/* ---- attention: one head, one token ------------------------------------------------------------ */
+/* ---- attention: one head, one token ------------------------------------------------------------
+ */
 
 /* exp(scores - top) of the scores that changed, or of all when the top is out of date. Returns
  * the sum over the tokens. */

@@ -36,6 +36,7 @@ enum {
     DK_COLUMNS = (DK_TOKENS + 3) / 4 * 4, /* tokens as columns, in whole groups of four */
     DK_HEAD_DIM = DK_DIM / DK_HEADS,
     DK_BLOCK = DK_HEAD_DIM / 2, /* columns of a weight matrix that are unpacked together */
+    DK_UNPACKED = DK_DIM * (DK_HEAD_DIM > DK_FEATURES ? DK_HEAD_DIM : DK_FEATURES),
     DK_HEAD_COLUMNS = (DK_LABELS + 3) / 4 * 4, /* of the last matrix, filled up with zeros */
     DK_MASK_WORDS = (DK_DIM + 31) / 32,
 };
@@ -91,8 +92,8 @@ typedef struct {
     float heads_partial[DK_TOKENS][DK_DIM]; /* attention: sum over the heads */
 #endif
 #ifndef DK_WEIGHTS_F32
-    float unpacked[2][DK_DIM * DK_BLOCK]; /* two blocks of weights as floats, or all of a head's
-                                             W_Q, or the embedding */
+    float unpacked[DK_UNPACKED]; /* two blocks of weights as floats; or W_Q of a head; or the
+                                    embedding */
 #endif
     uint32_t mask[DK_TOKENS][DK_MASK_WORDS]; /* which deltas of x a pass kept, for the next one */
     dk_entry list[DK_DIM > DK_COLUMNS ? DK_DIM : DK_COLUMNS];

@@ -22,8 +22,10 @@ static struct {
     dk_decider decider;
     dk_event events[WAITING];
     uint32_t first_event, waiting;
-    uint32_t rows, due; /* rows in the ring; rows that the next window still needs */
-    uint32_t next;      /* row of the ring that is written next: the oldest, once it is full */
+    float logits[DK_LABELS]; /* of the last window */
+    uint32_t due;            /* rows that the next window still needs */
+    uint32_t next;           /* row of the ring that is written next: the oldest, once it is full */
+    uint32_t same;           /* how many rows in a row were like the one before them */
     uint32_t macs[DK_PRODUCTS];
 } ram;
 
@@ -56,17 +58,29 @@ static void add_event(const dk_decided *found) {
                   (dk_front_end.smooth ? (uint64_t)DK_HOP : 0);
 }
 
-static void add_row(const float *row) {
-    dk_feature *to = ram.features + ram.next * DK_FEATURES;
+static void store_row(const float *row, dk_feature *to) {
     for (uint32_t i = 0; i < DK_FEATURES; i++) to[i] = dk_to_feature(row[i]);
+}
+
+/* A window that is all alike and was so one hop before has the same logits. */
+static int is_same_window(void) { return ram.same >= DK_FRAMES + DK_HOP_FRAMES; }
+
+static void add_row(const float *row) {
+    uint32_t last = ram.next ? ram.next - 1 : (uint32_t)DK_FRAMES - 1;
+    dk_feature *to = ram.features + ram.next * DK_FEATURES;
+    store_row(row, to);
+    int like = !memcmp(to, ram.features + last * DK_FEATURES, DK_FEATURES * sizeof *to);
+    ram.same = like ? ram.same + (ram.same < UINT32_MAX) : 0;
     ram.next = ram.next + 1 < DK_FRAMES ? ram.next + 1 : 0;
     if (--ram.due) return;
     ram.due = DK_HOP_FRAMES;
-    float logits[DK_LABELS];
+    if (is_same_window())
+        memset(ram.macs, 0, sizeof ram.macs);
+    else
+        dk_infer(&dk_flash_model, &ram.work.infer, ram.features, ram.next, dk_thresholds,
+                 ram.logits, ram.macs);
     dk_decided found;
-    dk_infer(&dk_flash_model, &ram.work.infer, ram.features, ram.next, dk_thresholds, logits,
-             ram.macs);
-    if (dk_decide(&ram.decider, logits, &found)) add_event(&found);
+    if (dk_decide(&ram.decider, ram.logits, &found)) add_event(&found);
 }
 
 void dk_push(const int16_t *samples, size_t count) {
@@ -106,8 +120,7 @@ void dk_clip_features(const int16_t *samples) {
     for (uint32_t t = 0; t < DK_FRAMES; t++) {
         kernels->gemm(energies + t * DK_BANDS, DK_BANDS, 1, &dk_flash_frontend.dct, NULL, row,
                       DK_COEFFICIENTS);
-        for (uint32_t i = 0; i < DK_FEATURES; i++)
-            ram.features[t * DK_FEATURES + i] = dk_to_feature(row[i]);
+        store_row(row, ram.features + t * DK_FEATURES);
     }
 }
 

@@ -33,10 +33,10 @@ class Export:
         if self.kind not in KINDS:
             raise DeltakwtError(f"--weights {self.kind}: must be one of {', '.join(KINDS)}")
         head_dim = self.config.head_dim
-        if head_dim % 4 or self.config.mlp % head_dim:
+        if head_dim % 8 or self.config.mlp % (head_dim // 2):
             raise DeltakwtError(
                 f"{self.name}: a head of {head_dim} features cannot be exported;"
-                " it must be a multiple of 4 and divide the MLP's width"
+                " it must be a multiple of 8, and half of it must divide the MLP's width"
             )
 
     @property

@@ -15,6 +15,7 @@ Tensors = Mapping[str, NDArray[np.float32]]
 KINDS = ("f32", "f16", "int8")
 C_TYPES = {"f32": "DK_F32", "f16": "DK_F16", "int8": "DK_INT8"}
 LARGEST_HALF = 65504.0
+GROUP = 4  # columns that the engine takes together
 
 
 def quantise(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
@@ -40,7 +41,8 @@ def _half(matrix: NDArray[np.float32]) -> NDArray[np.float16]:
 
 def matrices(config: Config, tensors: Tensors) -> dict[str, NDArray[np.float32]]:
     """The matrices of the core's dk_model by name, W_Q, W_K and W_V side by side."""
-    found = {"embed": tensors["embed.weight"], "head": tensors["head.weight"]}
+    head = np.pad(tensors["head.weight"], ((0, 0), (0, -len(config.labels) % GROUP)))
+    found = {"embed": tensors["embed.weight"], "head": head}
     for layer in range(config.layers):
         block = f"blocks.{layer}."
         parts = [tensors[f"{block}{name}.weight"] for name in ("q", "k", "v")]
@@ -80,7 +82,7 @@ def weights_source(config: Config, tensors: Tensors, kind: str) -> str:
     sizes = (config.dim, config.heads, config.mlp, config.layers, len(config.labels))
     shape = ", ".join(map(str, (*sizes, config.frames, config.features)))
     embed = _reference("embed", (config.features, config.dim), kind)
-    head = _reference("head", (config.dim, len(config.labels)), kind)
+    head = _reference("head", (config.dim, -(-len(config.labels) // GROUP) * GROUP), kind)
     parts.append(
         "const dk_model dk_flash_model = {\n"
         f"    {{{shape}}},\n    NULL,\n    layers,\n    {embed},\n    {head},\n"
