@@ -116,6 +116,10 @@ class Bar:
         """`total` None: not known (yet)."""
         self._progress.update(self._task, completed=done, total=total)
 
+    def tell(self, what: str) -> None:
+        """What is being done now."""
+        self._progress.update(self._task, description=what)
+
 
 @contextmanager
 def progress(what: str, unit: str = "count") -> Iterator[Bar]:

@@ -131,6 +131,8 @@ class _Gelu(torch.autograd.Function):
 
 
 def gelu(x: Tensor) -> Tensor:
+    if not torch.is_grad_enabled():
+        return F.gelu(x, approximate="tanh")
     return cast(Tensor, _Gelu.apply(x))  # type: ignore[no-untyped-call]
 
 
