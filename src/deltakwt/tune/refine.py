@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import log
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ Table = NDArray[np.float64]  # (layers, 8)
 
 NUDGE = 1.4  # thresholds are multiplied or divided by this to see what happens
 STRIDE = log(1.5)  # no threshold moves further in one step
-SHRINK = 0.85  # of the cost, a step
+SHRINK = 0.78  # of the cost, a step
 EVEN_STEPS = 1  # that only makes the rates equal, before the cost is walked down
 MAX_STEPS = 40
 SHAPES = 3  # level, tilt and bend of a site over the layers
@@ -45,6 +46,19 @@ class Slopes:
     saving: Table  # percent of the model's MACs
     noise: float  # of an entry of `loss`
     cost: float  # percent of the model's MACs
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "loss": self.loss.tolist(),
+            "saving": self.saving.tolist(),
+            "noise": self.noise,
+            "cost": self.cost,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Slopes:
+        loss, saving = np.array(data["loss"]), np.array(data["saving"])
+        return cls(loss, saving, data["noise"], data["cost"])
 
     def after(self, before: Slopes | None) -> Slopes:
         """Averaged with the step before, which looked at other clips."""
@@ -137,13 +151,17 @@ def moved(point: Point, found: Slopes, target: float) -> Point:
 
 
 def walk(
-    judge: Judge, point: Point, count: int, taken: int = 0, report: Report = lambda d, t: None
+    judge: Judge,
+    point: Point,
+    count: int,
+    taken: int = 0,
+    found: Slopes | None = None,
+    report: Report = lambda d, t: None,
 ) -> Iterator[tuple[Point, Slopes]]:
     """Points of lower and lower cost, each with the slopes that led to it.
 
-    `taken` steps were made before, for a walk that is taken up again.
+    A walk that is taken up again has `taken` steps and `found` slopes.
     """
-    found: Slopes | None = None
     for step in range(taken, MAX_STEPS):
         found = slopes(judge, point, count, step, report).after(found)
         factor = 1.0 if step < EVEN_STEPS else SHRINK

@@ -160,19 +160,20 @@ def refine_front(
     if not front:
         return [], None
     with guarded(plan.storage):
-        kept = study.user_attrs.get(REFINED, [])
-    path = [Point.from_json(point) for point in kept]
+        kept = study.user_attrs.get(REFINED, {"path": [], "slopes": None})
+    path = [Point.from_json(point) for point in kept["path"]]
+    slopes = Slopes.from_json(kept["slopes"]) if kept["slopes"] else None
     start = path[-1] if path else anchor(judge, front, plan)
-    slopes = None
     with progress("refine") as report:
-        steps = walk(judge, start, plan.clips, len(path), report)
+        steps = walk(judge, start, plan.clips, len(path), slopes, report)
         while not path or not far_enough(judge, path[-1], plan):
             point, slopes = next(steps, (None, slopes))
-            if point is None:
+            if point is None or slopes is None:
                 break
             path.append(point)
+            kept = {"path": [p.to_json() for p in path], "slopes": slopes.to_json()}
             with guarded(plan.storage):
-                study.set_user_attr(REFINED, [point.to_json() for point in path])
+                study.set_user_attr(REFINED, kept)
     return path, slopes
 
 
