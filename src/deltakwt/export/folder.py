@@ -8,6 +8,7 @@ from pathlib import Path
 from deltakwt.engine import Engine
 from deltakwt.errors import DeltakwtError
 from deltakwt.export.clips import clips_source, hear, silence_samples, word_samples
+from deltakwt.export.readme import readme_source
 from deltakwt.export.settings import Export, config_source, profile_source
 from deltakwt.export.tables import tables_source
 from deltakwt.export.weights import weights_source
@@ -55,11 +56,14 @@ def _write(export: Export, out: Path) -> None:
         text = (native / name).read_text(encoding="utf-8")
         flat = text.replace('#include "../internal.h"', '#include "internal.h"')
         if name.endswith("internal.h"):
-            flat = flat.replace('#include "deltakwt.h"', '#include "config.h"\n#include "deltakwt.h"')
+            flat = flat.replace(
+                '#include "deltakwt.h"', '#include "config.h"\n#include "deltakwt.h"'
+            )
         (source / Path(name).name).write_text(flat, encoding="utf-8")
     engine = Engine(export.config, export.stored_tensors(), "scalar")
-    word = hear(export, engine, word_samples())
+    word, silence = (hear(export, engine, s) for s in (word_samples(), silence_samples()))
     made = {
+        "README.md": readme_source(export, word, silence),
         "src/config.h": config_source(export),
         "src/profile.c": profile_source(export),
         "src/weights.c": weights_source(export.config, export.tensors, export.kind),

@@ -20,7 +20,7 @@ def mel_bands() -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.floa
     """First bin and number of bins of each band; the weights of all, halved, band after band."""
     first, bins, weights = [], [], []
     for band in mel_matrix().T:
-        (used,) = np.nonzero(band[: HALF - 1 + 1])
+        (used,) = np.nonzero(band[:HALF])
         first.append(used[0] if len(used) else 0)
         bins.append(len(used))
         weights += [value / 2 for value in band[used]]
@@ -33,7 +33,10 @@ def tables() -> dict[str, NDArray[Any]]:
     """The members of the core's struct dk_frontend, in their order."""
     n, k = np.arange(FRAME_SAMPLES), np.arange(HALF)
     dct = [
-        [2 * cos(pi * (2 * band + 1) * c / (2 * MEL_BANDS)) / sqrt(2 * MEL_BANDS) for c in range(FEATURES)]
+        [
+            2 * cos(pi * (2 * band + 1) * c / (2 * MEL_BANDS)) / sqrt(2 * MEL_BANDS)
+            for c in range(FEATURES)
+        ]
         for band in range(MEL_BANDS)
     ]
     first, bins, mel = mel_bands()
@@ -63,7 +66,6 @@ def tables_source() -> str:
         "/* The front end's tables: window, FFT, mel bands, DCT. */\n"
         '#include "engine.h"\n#include "internal.h"\n\n'
         "const dk_frontend dk_flash_frontend = {\n    &dk_scalar,\n"
-        "    {dk_flash_frontend.dct_data, NULL, DK_BANDS, DK_COEFFICIENTS, DK_DCT_STRIDE, DK_F32},\n"
-        + "\n".join(members)
-        + "\n};\n"
+        "    {dk_flash_frontend.dct_data, NULL, DK_BANDS, DK_COEFFICIENTS, DK_DCT_STRIDE,\n"
+        "     DK_F32},\n" + "\n".join(members) + "\n};\n"
     )

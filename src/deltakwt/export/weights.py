@@ -52,8 +52,15 @@ def matrices(config: Config, tensors: Tensors) -> dict[str, NDArray[np.float32]]
     return found
 
 
-BLOCK_VECTORS = ("proj_bias", "norm1", "norm1_bias", "mlp_in_bias", "mlp_out_bias", "norm2")
-BLOCK_VECTORS += ("norm2_bias",)
+BLOCK_VECTORS = (
+    "proj_bias",
+    "norm1",
+    "norm1_bias",
+    "mlp_in_bias",
+    "mlp_out_bias",
+    "norm2",
+    "norm2_bias",
+)
 
 
 def vectors(config: Config, tensors: Tensors) -> dict[str, NDArray[np.float32]]:
