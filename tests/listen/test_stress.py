@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ import soundfile
 from deltakwt.config import KEYWORDS, LABELS, UNKNOWN
 from deltakwt.errors import DeltakwtError
 from deltakwt.frontend import Steady
+from deltakwt.listen.choose import choose
 from deltakwt.listen.decision import Decision
 from deltakwt.listen.score import Heard, best_point, confirmed, decide, score
 from deltakwt.listen.soak import soak
+from deltakwt.listen.spotter import Spotter, decision_of, save_decision
 from deltakwt.listen.streams import (
     Material,
     Scenario,
@@ -24,7 +27,7 @@ from deltakwt.listen.streams import (
     find_material,
 )
 from deltakwt.listen.stress import Setting, stress
-from deltakwt.model import Model
+from deltakwt.model import Model, load
 from deltakwt.thresholds import Thresholds
 
 MINUTE = 1 / 60
@@ -201,3 +204,33 @@ def test_the_command(deltakwt, trained: str, full_set: Path, tmp_path: Path) -> 
     wrong = deltakwt(*base, "--profile", "nonsense")
     assert wrong.returncode == 2
     assert "no such profile" in wrong.stderr
+
+
+def test_settings_are_chosen_where_false_accepts_are_few() -> None:
+    """Two words, one of them weak, and a click that only smoothing tells from a word."""
+    labels = ("_silence_", "yes", "no")
+    rows = np.full((600, 3), [4.0, 0.0, 0.0], np.float32)
+    rows[100:106, 1] = 9  # yes, surely
+    rows[300:304, 2] = 6  # no, 0.88
+    rows[450:451, 1] = 9  # a click: one window
+    truth = [spoken("yes", 10.3, 10.8), spoken("no", 30.3, 30.8)]
+    decision, result = choose(rows, labels, truth, 0.1, Decision(), 0)
+    assert result.miss_percent == 0
+    assert result.false_per_hour == 0
+    assert decision.smooth > 1
+    assert decision.off == pytest.approx(decision.on / 2, abs=1e-3)
+    assert decision.reuse == Decision().reuse  # what is not searched stays
+
+
+def test_chosen_settings_are_the_models_own(random_model: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(random_model, tmp_path / "mine")
+    model = load(folder)
+    assert decision_of(model) == Decision()
+    save_decision(model, Decision(on=0.66, words={"go": 0.9}))
+    assert decision_of(load(folder)) == Decision(on=0.66, words={"go": 0.9})
+    assert Spotter(load(folder)).decision.on == 0.66
+    (folder / "config.json").write_text(
+        (folder / "config.json").read_text().replace('"smooth": 3', '"smooth": "much"')
+    )
+    with pytest.raises(DeltakwtError, match=r"config\.json: decision: smooth = 'much'"):
+        decision_of(load(folder))

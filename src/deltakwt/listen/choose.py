@@ -17,9 +17,10 @@ from deltakwt.listen.decision import Decision
 from deltakwt.listen.score import GRID, Score, best_point, decide, score
 from deltakwt.listen.streams import Spoken
 
-SMOOTH = (1, 2, 3, 4, 5)
-PATIENCE = (0, 1, 2, 3)
-REFRACTORY = (0.6, 0.8, 1.0, 1.2)
+SMOOTH = (2, 3, 4, 5)
+PATIENCE = (0, 1, 2)
+REFRACTORY = (0.8, 1.0)
+THRESHOLDS = [on for on in GRID if on >= 0.5][::2]
 OFF = 0.5  # of `on`
 
 
@@ -39,7 +40,7 @@ def choose(
     found: list[tuple[tuple[float, float, float], Decision, Score]] = []
     for smooth, patience, refractory in product(SMOOTH, PATIENCE, REFRACTORY):
         shape = replace(base, smooth=smooth, patience=patience, refractory=refractory)
-        settings = [with_threshold(shape, on) for on in GRID]
+        settings = [with_threshold(shape, on) for on in THRESHOLDS]
         curve = [(s.on, score(decide(logits, labels, s, late), truth, hours)) for s in settings]
         on, result = best_point(curve, most_false)
         over = max(0.0, result.false_per_hour - most_false)

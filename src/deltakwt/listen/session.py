@@ -108,4 +108,5 @@ class Session:
             self.view.draw()
 
     def _line(self, document: dict[str, object]) -> None:
-        print(json.dumps(document, allow_nan=False), file=self.out, flush=True)
+        self.out.write(json.dumps(document, allow_nan=False) + "\n")  # whole: hooks tell things too
+        self.out.flush()
