@@ -1,0 +1,60 @@
+"""The exported model on emulated boards: the same bits as on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import CLIPS  # type: ignore[import-not-found]
+
+from deltakwt.audio import read_clip
+from deltakwt.export.build import BOARDS, Report, make, missing_tools, run_board
+from deltakwt.export.measure import samples_of
+
+CLIP_OF = {"cortex-m7": "stop", "cortex-m4f": "up", "rv32": "no", "rv64": "go"}
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("raw")
+    for word in CLIP_OF.values():
+        samples_of(read_clip(CLIPS / f"{word}.flac")).tofile(folder / word)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def here(int8_folder: Path, raw: Path) -> Report:
+    if missing := missing_tools("host"):
+        pytest.skip(missing)
+    return run_board(int8_folder, "host", [raw / word for word in CLIP_OF.values()])
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_a_board_computes_the_bits_of_this_machine(
+    board: str, int8_folder: Path, here: Report, raw: Path
+) -> None:
+    if missing := missing_tools(board):
+        pytest.skip(missing)
+    if "fma" not in Path("/proc/cpuinfo").read_text().split():
+        pytest.skip("this processor has no fused multiply-add")
+    report = run_board(int8_folder, board, [raw / CLIP_OF[board]])
+    assert report.board == board
+    assert report.passed
+    known = {clip.name: clip for clip in here.clips}
+    for clip in report.clips:
+        assert np.array_equal(clip.dense_logits, known[clip.name].dense_logits)
+        assert np.array_equal(clip.delta_logits, known[clip.name].delta_logits)
+        assert clip.macs == known[clip.name].macs
+    assert report.events == here.events
+    assert report.stack < 3 * 1024
+    silence = next(clip for clip in report.clips if clip.name == "silence")
+    assert silence.delta * 10 < silence.dense
+
+
+def test_flash_and_ram_of_the_library_alone(int8_folder: Path) -> None:
+    if missing := missing_tools("cortex-m7"):
+        pytest.skip(missing)
+    sizes = dict(line.split() for line in make(int8_folder, "size-cortex-m7").splitlines())
+    assert int(sizes["flash"]) < 720 * 1024
+    assert int(sizes["ram"]) < 96 * 1024 + 8 * 1024  # and the linker script's stack

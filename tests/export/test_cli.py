@@ -1,0 +1,53 @@
+"""`deltakwt export` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deltakwt.cli import build
+from deltakwt.cli.common import run
+
+
+def test_it_writes_the_folder_and_says_how_large_it_is(
+    random_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    arguments = ["export", "--model", str(random_model), "--weights", "f16", "--out", str(out)]
+    assert run(build(), [*arguments, "--hop", "0.25", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["flash_bytes"] > 1_200_000
+    assert document["ram_bytes"] < 96 * 1024
+    assert "#define DK_HOP_FRAMES 25" in (out / "src" / "config.h").read_text()
+    readme = (out / "README.md").read_text()
+    assert "profile dense" in readme
+    assert "| NUCLEO-H743ZI (Cortex-M7) | 2,048 KB | 1024 KB | 480 MHz | yes |" in readme
+    assert "no: flash" in readme  # half floats are too many for a megabyte
+    for name in ("library.properties", "library.json", "zephyr/module.yml", "idf_component.yml"):
+        assert (out / name).is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--weights", "int4"], "--weights int4: must be one of f32, f16, int8"),
+        (["--target", "rust"], "--target rust: the only target is c"),
+        (["--steady", "smooth_2"], "--steady belongs to --thresholds"),
+        (["--hop", "0.003"], "hop = 0.003: must be 0.01 to 1 second"),
+    ],
+)
+def test_wrong_options_are_told_in_one_line(
+    arguments: list[str],
+    reason: str,
+    random_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["export", "--model", str(random_model), "--out", str(tmp_path / "out"), *arguments]
+    assert run(build(), command) == 2
+    message = capsys.readouterr().err
+    assert reason in message
+    assert message.count("\n") == 1
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,130 @@
+"""The exported code on this machine: against the engine, the Spotter, and nonsense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import CLIPS, PROJECT  # type: ignore[import-not-found]
+
+from deltakwt.audio import read_blocks, read_clip
+from deltakwt.config import KWT2, Config
+from deltakwt.engine import Engine
+from deltakwt.export.build import Host, make, missing_tools, run_board
+from deltakwt.export.folder import write_folder
+from deltakwt.export.measure import samples_of
+from deltakwt.export.plan import ram_bytes
+from deltakwt.export.settings import Export
+from deltakwt.listen.decision import Decision
+from deltakwt.listen.spotter import Spotter
+from deltakwt.model import Model
+from deltakwt.thresholds import Thresholds
+from deltakwt.weights import random_tensors
+
+WORDS = ("yes", "no", "left", "stop", "marvin", "silence")
+pytestmark = pytest.mark.usefixtures("needs_host")
+
+
+@pytest.fixture(scope="module")
+def host(int8: Export, int8_folder: Path) -> Host:
+    return Host(int8_folder, len(int8.config.labels))
+
+
+def test_the_self_test_passes_and_ram_is_as_planned(int8: Export, int8_folder: Path) -> None:
+    report = run_board(int8_folder, "host", [])
+    assert report.passed
+    assert [clip.name for clip in report.clips] == ["word", "hiss", "silence"]
+    assert abs(report.ram - ram_bytes(int8)) < 1500
+    assert report.ram < 96 * 1024
+
+
+def test_int8_agrees_with_the_engine_on_the_stored_weights(int8: Export, host: Host) -> None:
+    engine = Engine(int8.config, int8.stored_tensors(), "scalar")
+    for word in WORDS:
+        samples = samples_of(read_clip(CLIPS / f"{word}.flac"))
+        features = engine.features(samples.astype(np.float32) / 32768, int8.steady)
+        dense, delta = engine.dense(features), engine.delta(features, int8.thresholds)
+        found = host.clip(samples, dense=True)
+        assert np.abs(found - dense).max() < 0.1  # K, V and features have 16 bits there
+        assert host.clip(samples).argmax() == delta.logits.argmax()
+        assert host.macs.sum() == pytest.approx(delta.macs.sum(), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "config", [Config(32, 2, 64, layers=3, labels=("_silence_", "a", "b")), KWT2]
+)
+def test_f32_is_exact_for_other_shapes(config: Config, int8: Export, tmp_path: Path) -> None:
+    """Several heads, labels that are no multiple of four: dense logits of the scalar kernels."""
+    tensors = random_tensors(config)
+    thresholds = Thresholds.parse("0.05_0.05_0.05_0.01_0.001_0.05_0.05_0.05")
+    export = Export("random", config, tensors, "f32", "p", thresholds, int8.steady, int8.decision)
+    write_folder(export, tmp_path / "out")
+    host, engine = Host(tmp_path / "out", len(config.labels)), Engine(config, tensors, "scalar")
+    samples = samples_of(read_clip(CLIPS / "go.flac"))
+    features = engine.features(samples.astype(np.float32) / 32768, export.steady)
+    assert np.abs(host.clip(samples, dense=True) - engine.dense(features)).max() < 1e-4
+    run = engine.delta(features, thresholds)
+    assert np.abs(host.clip(samples) - run.logits).max() < 0.05
+    assert host.macs.sum() == pytest.approx(run.macs.sum(), rel=0.01)
+
+
+@pytest.mark.parametrize("block", [1600, 37])
+def test_a_stream_gives_the_spotters_events(int8: Export, host: Host, block: int) -> None:
+    sound = np.concatenate(list(read_blocks(CLIPS / "sentence.flac")))[: 16_000 * 4]
+    samples = samples_of(sound)
+    model = Model(int8.config, Engine(int8.config, int8.stored_tensors()))
+    model.thresholds, model.steady = int8.thresholds, int8.steady
+    spotter = Spotter(model, decision=int8.decision)
+    wanted = spotter.push(samples.astype(np.float32) / 32768)
+    host.start()
+    found = [
+        word
+        for start in range(0, len(samples), block)
+        for word in host.push(samples[start : start + block])
+    ]
+    assert [int8.config.labels[word.label] for word in found] == [e.label for e in wanted]
+    for word, event in zip(found, wanted, strict=True):
+        assert word.score == pytest.approx(event.score, abs=0.05)
+        times = [round(16_000 * t) for t in (event.start, event.end, event.time)]
+        assert [word.start, word.end, word.time] == times
+    assert wanted, "the recording holds words"
+
+
+def test_digital_silence_in_a_stream_costs_nothing(host: Host) -> None:
+    host.start()
+    assert not list(host.push(np.zeros(4 * 16_000, np.int16)))
+    assert host.macs.sum() == 0
+
+
+def test_no_undefined_behaviour_and_no_nan_on_nonsense(int8_folder: Path) -> None:
+    assert "nothing found" in make(int8_folder, "fuzz", "SEEDS=3")
+
+
+def test_no_warning_from_two_compilers_as_c_and_as_cpp(int8_folder: Path) -> None:
+    from shutil import which
+
+    if not which("clang"):
+        pytest.skip("clang is missing; on Debian: apt install clang")
+    assert "no warnings" in make(int8_folder, "strict")
+
+
+def test_the_core_needs_no_heap_and_no_stdio(int8_folder: Path) -> None:
+    calls = ("malloc", "calloc", "free(", "printf", "fopen", "stdio.h", "stdlib.h")
+    sources = list((int8_folder / "src").glob("*.[ch]"))
+    assert len(sources) > 15
+    for source in sources:
+        if source.name != "weights.c":
+            text = source.read_text()
+            assert not [call for call in calls if call in text], source.name
+
+
+def test_missing_tools_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "apt install" in missing_tools("rv32")
+    assert "qemu-system-misc" in missing_tools("rv32")
+
+
+def test_the_decision_layer_has_settings_of_its_own(int8: Export) -> None:
+    assert Decision(on=0.6) == int8.decision
+    assert (PROJECT / "native" / "mcu" / "src" / "decision.c").is_file()
