@@ -1,0 +1,269 @@
+"""The reach table: every speed target in one run, with what was measured beside it.
+
+    python benchmarks/reach.py --model MODEL --data TEST_SET [--profile lossless] [--room ROOM]
+                               [--out benchmarks/results]
+
+MODEL is a model folder or an authors' .tflite, `--profile` the setting that loses nothing,
+`--room` the one for real noise (default: the same). Needs the extra [bench], a C compiler and
+valgrind; what is missing is said, and its row stays empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deltakwt.bench.race import course
+from deltakwt.bench.run import Options, benchmark
+from deltakwt.bench.runners import BASELINE
+from deltakwt.config import KWT3
+from deltakwt.dataset import batches, draw
+from deltakwt.engine import Engine, available_isas
+from deltakwt.model import Model, load
+from deltakwt.provenance import machine
+from deltakwt.registry import resolve
+from deltakwt.thresholds import Profile
+from deltakwt.train.grow import grow
+from deltakwt.weights import Weights, load_weights
+
+HERE = Path(__file__).parent
+NATIVE = HERE.parent / "native"
+OPENVINO, LITERT = "OpenVINO f32", "LiteRT XNNPACK"
+
+
+def main() -> None:
+    options = _arguments()
+    path = resolve(options.model)
+    model, weights, data = load(path), load_weights(path), Path(options.data)
+    lossless, room = model.profiles[options.profile], model.profiles[options.room]
+    say = lambda text: print(f"... {text}", file=sys.stderr)  # noqa: E731
+    peers = ("ort", "openvino", "litert")
+    settings = Options(clips=options.clips, rounds=options.rounds, peers=peers)
+    kwt1 = benchmark(model, weights, path, data, settings, say)
+    wide = Weights(KWT3, grow(weights.config, weights.tensors, KWT3))
+    grown = Model(KWT3, Engine(KWT3, wide.tensors), model.profiles, "grown to kwt-3")
+    few = Options(clips=options.clips // 3, noise=8, rounds=3, peers=("ort",))
+    kwt3 = benchmark(grown, wide, path, data, few, say)
+    lines = [*_speed(kwt1, lossless.name, room.name), *_wide(kwt3, lossless.name)]
+    say("the whole test set on all cores")
+    lines.append(_test_set(model, lossless, data))
+    say("counting instructions")
+    lines += _instructions(model, weights, lossless, data)
+    lines.append(_memory(path))
+    _print(lines)
+    document = {
+        "machine": machine(model.engine.isa),
+        "profile": options.profile,
+        "room": options.room,
+        "command": "python " + " ".join(sys.argv),
+        "reach": lines,
+        "kwt-1": kwt1,
+        "kwt-3": kwt3,
+    }
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "reach.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--profile", default="lossless")
+    parser.add_argument("--room", default=None)
+    parser.add_argument("--clips", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    options.room = options.room or options.profile
+    return options
+
+
+Line = dict[str, Any]
+
+
+def _line(what: str, measured: float | None, least: float, stretch: float, unit: str = "x") -> Line:
+    is_time = unit in ("s", "MB")
+    met = None if measured is None else (measured <= least if is_time else measured >= least)
+    return {
+        "what": what,
+        "measured": measured,
+        "at_least": least,
+        "stretch": stretch,
+        "unit": unit,
+        "met": met,
+    }
+
+
+def _ms(
+    document: dict[str, Any],
+    engine: str,
+    setting: str = "dense",
+    part: str = "all",
+    source: str = "features",
+) -> float | None:
+    for row in document["rows"]:
+        found = (row["engine"], row["setting"], row["part"], row["input"])
+        if found == (engine, setting, part, source):
+            return float(row["ms"])
+    return None
+
+
+def _ratio(slow: float | None, fast: float | None) -> float | None:
+    return None if slow is None or fast is None else slow / fast
+
+
+def _speed(told: dict[str, Any], lossless: str, room: str) -> list[Line]:
+    isas = available_isas()
+    best = f"deltakwt {isas[-1]}"
+    ort = {part: _ms(told, BASELINE, part=part) for part in ("all", "zero", "noise")}
+    dense, delta = _ms(told, best), _ms(told, best, lossless)
+    sound = _ms(told, best, lossless, source="audio")
+    zero, noise = _ms(told, best, lossless, "zero"), _ms(told, best, room, "noise")
+    own = f"[{isas[-1]}] "
+    lines = [
+        _line(own + "dense against ONNX Runtime fp32", _ratio(ort["all"], dense), 2.7, 3.5),
+        _line(own + "delta against ONNX Runtime fp32", _ratio(ort["all"], delta), 5, 7),
+        _line(own + "delta against OpenVINO f32", _ratio(_ms(told, OPENVINO), delta), 3.5, 5),
+        _line(own + "delta against our dense", _ratio(dense, delta), 1.9, 2.5),
+        _line(own + "digital silence against ORT", _ratio(ort["zero"], zero), 12, 25),
+        _line(own + "real noise against ORT", _ratio(ort["noise"], noise), 8, 15),
+        _line(
+            own + "from sound against LiteRT",
+            _ratio(_ms(told, LITERT, source="audio"), sound),
+            5,
+            7,
+        ),
+    ]
+    if "avx2" in isas:
+        dense, delta = _ms(told, "deltakwt avx2"), _ms(told, "deltakwt avx2", lossless)
+        lines.append(_line("AVX2 dense against ORT", _ratio(ort["all"], dense), 1.35, 2))
+        lines.append(_line("AVX2 delta against ORT", _ratio(ort["all"], delta), 3, 4))
+    return lines
+
+
+def _wide(told: dict[str, Any], lossless: str) -> list[Line]:
+    best = f"deltakwt {available_isas()[-1]}"
+    ort = _ms(told, BASELINE)
+    dense, delta = _ms(told, best), _ms(told, best, lossless)
+    return [
+        _line("KWT-3 shapes, dense against ORT", _ratio(ort, dense), 1.6, 2.2),
+        _line("KWT-3 shapes, delta against ORT", _ratio(ort, delta), 3.3, 5),
+    ]
+
+
+def _test_set(model: Model, profile: Profile, data: Path) -> Line:
+    manifest = draw(data, "test", "zero")
+    read = batches(manifest, 1024, 2, lambda failed: None)
+    features = np.concatenate(
+        [
+            np.stack([model.engine.features(clip, profile.steady) for clip in sounds])
+            for _, sounds in read
+        ]
+    )
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        model.engine.batch(features, profile.thresholds)
+        best = min(best, time.perf_counter() - start)
+    return _line(f"{len(features)} clips, features cached, all cores", best, 3, 1.5, "s")
+
+
+def _instructions(model: Model, weights: Weights, profile: Profile, data: Path) -> list[Line]:
+    names = ("scalar instructions, words", "scalar instructions, silence")
+    targets = ((2.9, 4.0), (14.0, 30.0))
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler or not shutil.which("valgrind"):
+        print("... no C compiler or no valgrind: instructions not counted", file=sys.stderr)
+        counts: list[float | None] = [None, None]
+    else:
+        track = course(data, clips=40, noise=0, seed=1)
+        words = track.audio[track.members("words")][:8]
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "clip"
+            sources = [str(p) for p in sorted((NATIVE / "src").glob("*.c"))]
+            scalar = str(NATIVE / "src" / "kernels" / "scalar.c")
+            flags = ["-std=c11", "-O2", "-ffp-contract=off", "-fno-tree-vectorize"]
+            includes = ["-I", str(NATIVE / "include")]
+            make = [compiler, *flags, *includes, str(HERE / "clip.c"), *sources, scalar, "-lm"]
+            subprocess.run([*make, "-o", str(program)], check=True)
+            counts = [
+                float(np.mean([_fewer(program, model, weights, profile, clip) for clip in clips]))
+                for clips in (words, track.audio[-1:])
+            ]
+    return [
+        _line(name, count, *target)
+        for name, count, target in zip(names, counts, targets, strict=True)
+    ]
+
+
+def _fewer(
+    program: Path, model: Model, weights: Weights, profile: Profile, clip: np.ndarray
+) -> float:
+    """Dense instructions over delta instructions of one clip."""
+    c = weights.config
+    sizes = [c.dim, c.heads, c.mlp, c.layers, len(c.labels), c.frames, c.features]
+    floats = [weights.tensors[name] for name in c.shapes()]
+    floats += [model.engine.features(clip, profile.steady), profile.thresholds.array(c.layers)]
+    file = program.with_suffix(".bin")
+    file.write_bytes(
+        np.array(sizes, np.uint32).tobytes()
+        + b"".join(np.ascontiguousarray(f, np.float32).tobytes() for f in floats)
+    )
+    dense, delta = (_count(program, [str(file), mode]) for mode in ("dense", "delta"))
+    return dense / delta
+
+
+def _count(program: Path, arguments: list[str]) -> int:
+    callgrind = ["valgrind", "--tool=callgrind", "--toggle-collect=dk_run"]
+    quiet = ["--callgrind-out-file=/dev/null"]
+    command = [*callgrind, *quiet, str(program), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = re.search(r"Collected : (\d+)", done.stderr)
+    assert found is not None
+    return int(found[1])
+
+
+def _memory(path: Path) -> Line:
+    """Peak memory of spotting one clip, less that of an interpreter with numpy."""
+    clip = HERE.parent / "examples" / "clips" / "yes.flac"
+    spot = f"import deltakwt; print(deltakwt.load({str(path)!r})({str(clip)!r}).label)"
+    peaks = [_peak(code) for code in ("import numpy", spot)]
+    return _line("memory to spot one clip, above numpy", (peaks[1] - peaks[0]) / 1024, 40, 20, "MB")
+
+
+def _peak(code: str) -> int:
+    """KiB."""
+    # Read by the process itself: a child's ru_maxrss starts at its parent's.
+    report = (
+        "\nimport re; print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code + report], capture_output=True, text=True, check=True
+    )
+    return int(done.stdout.split()[-1])
+
+
+def _print(lines: list[Line]) -> None:
+    print(f"{'':58} {'measured':>9} {'at least':>9} {'stretch':>8}")
+    for line in lines:
+        value = "-" if line["measured"] is None else f"{line['measured']:.2f}"
+        mark = {True: "met", False: "NOT met", None: ""}[line["met"]]
+        print(
+            f"{line['what']:58} {value:>8}{line['unit']:2}{line['at_least']:>8g}"
+            f" {line['stretch']:>8g}  {mark}"
+        )
+
+
+if __name__ == "__main__":
+    main()
