@@ -18,6 +18,7 @@ typedef struct {
     dk_plan *plan;
     uint32_t layer, first, rows, exact; /* tokens first .. first + rows - 1, `exact` never delta */
     int is_last;                        /* layer */
+    const float *running;               /* the last computed row of Q, K, V */
     uint64_t lap;
 } pass;
 
@@ -99,50 +100,48 @@ static dk_rows from_token(const float *at, size_t stride, uint32_t first) {
 
 /* ---- Q, K, V -------------------------------------------------------------------------------- */
 
-/* Row r of the chunk is row first + r of qkv; unchanged tokens get a copy of the one before. */
-static void repeat_rows(const pass *p, const dk_rows *out, uint32_t cols) {
-    for (uint32_t r = 1; r <= p->rows; r++)
-        if (out->where[r] != r) memcpy(row(out, r), row(out, r - 1), cols * sizeof(float));
-}
-
 /* Eq. 7 and 9: R(t) = R(t-1) + dX(t) [W_Q W_K W_V]. In the last layer only the class token asks
- * for a query. */
+ * for a query. Row r of the chunk is row first + r of qkv. */
 static void project_qkv(pass *p) {
     dk_plan *plan = p->plan;
-    uint32_t d = p->run->model->config.dim;
-    dk_matrix part = columns(&p->weights->qkv, p->is_last ? d : 0, p->is_last ? 2 * d : 3 * d);
+    uint32_t d = p->run->model->config.dim, skipped = p->is_last ? d : 0;
+    dk_matrix part = columns(&p->weights->qkv, skipped, 3 * d - skipped);
     dk_product_job job = job_for(p, DK_SITE_X, from_token(plan->x, plan->x_stride, p->first), d,
                                  plan->x_reference, d);
     job.w = &part;
-    job.out.at = row(&plan->qkv, p->first) + (p->is_last ? d : 0);
+    job.out.at = row(&plan->qkv, p->first) + skipped;
     job.out.stride = plan->qkv.stride;
     job.out.where = plan->qkv.where + p->first;
-    job.start = job.out.at;
-    uint16_t before = job.out.where[0];
+    job.start = p->running;
+    uint16_t before = job.out.where[0]; /* belongs to the chunk before */
     job.out.where[0] = 0;
-    int64_t nonzeros = run_job(p, &job, DK_SITE_X, DK_XW);
-    repeat_rows(p, &job.out, part.cols);
+    count_macs(p, DK_XW, run_job(p, &job, DK_SITE_X, DK_XW) * part.cols);
+    uint32_t last = job.out.where[p->rows];
+    if (last) p->running = row(&job.out, last);
     job.out.where[0] = before;
-    count_macs(p, DK_XW, nonzeros * part.cols);
     if (p->is_last && p->first == 0) {
         dk_matrix query = columns(&p->weights->qkv, 0, d);
         p->kernels->gemm(plan->x + plan->x_stride, plan->x_stride, 1, &query, NULL,
                          row(&plan->qkv, 1), plan->qkv.stride);
         count_macs(p, DK_XW, (int64_t)d * d);
+        lap(p, DK_STAGE_PRODUCT + DK_XW);
     }
-    lap(p, DK_STAGE_LAYOUT);
 }
 
-/* The rows of K (or V) become their references, in place. */
+/* The rows of K (or V) become their references, in place; all tokens' rows are filled in. */
 static void hold_rows(pass *p, dk_site site, uint32_t column, uint32_t *counts) {
     dk_plan *plan = p->plan;
     uint32_t d = p->run->model->config.dim, tokens = plan->tokens;
     float theta = theta_of(p, site);
     int64_t nonzeros = theta < 0.0f ? (int64_t)tokens * d : 2 * (int64_t)d;
     for (uint32_t f = 0; counts && f < d; f++) counts[f] = theta < 0.0f ? tokens : 2;
-    for (uint32_t t = 2; theta >= 0.0f && t < tokens; t++)
-        nonzeros += p->kernels->hold(row(&plan->qkv, t + 1) + column, row(&plan->qkv, t) + column,
-                                     d, theta, counts);
+    for (uint32_t t = 2; t < tokens; t++) {
+        float *now = row(&plan->qkv, t + 1) + column, *before = row(&plan->qkv, t) + column;
+        if (plan->qkv.where[t + 1] != t % plan->chunk + 1)
+            memcpy(now, before, d * sizeof(float)); /* this token changed nothing */
+        else if (theta >= 0.0f)
+            nonzeros += p->kernels->hold(now, before, d, theta, counts);
+    }
     count_nonzeros(p, site, nonzeros);
     float *trace = trace_of(p, site, d);
     for (uint32_t t = 0; trace && t < tokens; t++)
@@ -161,9 +160,7 @@ static void project_all(pass *p) {
     }
     p->first = 0;
     hold_rows(p, DK_SITE_K, d, p->run->watch->macs ? plan->k_counts : NULL);
-    if (theta_of(p, DK_SITE_V) >= 0.0f || p->run->watch->nonzeros ||
-        p->run->watch->trace[DK_SITE_V])
-        hold_rows(p, DK_SITE_V, 2 * d, NULL);
+    hold_rows(p, DK_SITE_V, 2 * d, NULL);
     float scale = 1.0f / sqrtf((float)(d / config->heads));
     p->kernels->transpose(row(&plan->qkv, 1) + d, plan->qkv.stride, tokens, d, scale, plan->keys,
                           plan->keys_stride);
@@ -172,8 +169,8 @@ static void project_all(pass *p) {
 
 /* ---- attention ------------------------------------------------------------------------------ */
 
-static void carry(dk_rows *rows, uint32_t last, uint32_t wheres, uint32_t where_stride) {
-    for (uint32_t i = 0; i < wheres; i++) rows->where[i * where_stride] = 0;
+/* Row 0 for the next chunk: the last one computed in this. */
+static void carry(dk_rows *rows, uint32_t last) {
     if (last) memcpy(rows->at, row(rows, last), rows->stride * sizeof(float));
 }
 
@@ -236,9 +233,7 @@ static void soften_scores(pass *p, uint32_t head) {
     if (previous != held) memcpy(held, previous, tokens * sizeof(float));
     count_nonzeros(p, DK_SITE_SCORES, nonzeros);
     lap(p, DK_STAGE_SCAN + DK_SITE_SCORES);
-    for (uint32_t r = 1; r <= p->rows; r++)
-        if (plan->soft_where[r] == r)
-            p->kernels->softmax(row(&plan->scores, r), row(&plan->scores, r), tokens);
+    p->kernels->softmax(plan->scores.at, plan->scores.stride, plan->soft_where, p->rows, tokens);
     lap(p, DK_STAGE_SOFTMAX);
 }
 
@@ -360,8 +355,8 @@ void dk_block(const dk_run_state *run, uint32_t layer) {
                 memcpy(plan->heads.at + head * width, row(&plan->heads, last) + head * width,
                        width * sizeof(float));
         }
-        carry(&plan->proj, plan->proj.where[p.rows], 1, 0);
-        carry(&plan->mlp, plan->mlp.where[p.rows], 1, 0);
+        carry(&plan->proj, plan->proj.where[p.rows]);
+        carry(&plan->mlp, plan->mlp.where[p.rows]);
     }
     if (run->watch->macs) count_score_macs(&p);
     for (uint32_t t = 0; run->watch->output && t < wanted; t++)

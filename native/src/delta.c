@@ -84,7 +84,7 @@ int64_t dk_scan(const dk_product_job *job) {
     if (job->exact) memcpy(job->reference, row_at(&job->in, job->exact), features * sizeof(float));
     for (uint32_t f = 0; job->counts && f < features; f++) job->counts[f] += job->exact;
     for (uint32_t r = job->exact + 1; r <= job->rows; r++) {
-        uint32_t kept = scan_row(job, r);
+        uint32_t kept = any_fresh(job, r) ? scan_row(job, r) : 0;
         job->out.where[r] = kept ? (uint16_t)r : job->out.where[r - 1];
         nonzeros += kept;
         trace_row(job, r, job->reference);

@@ -43,8 +43,8 @@ struct dk_kernels {
     /* The same without a list: x becomes the new reference, given the previous one. */
     uint32_t (*hold)(float *x, const float *previous, uint32_t n, float theta, uint32_t *counts);
 
-    /* out = softmax of x (n); x and out may be the same. */
-    void (*softmax)(const float *x, float *out, uint32_t n);
+    /* Softmax in place of the rows r = 1..rows of x (n floats each) with where[r] == r. */
+    void (*softmax)(float *x, size_t ldx, const uint16_t *where, uint32_t rows, uint32_t n);
 
     /* out = GELU(x) (n), the tanh form. */
     void (*gelu)(const float *x, float *out, uint32_t n);

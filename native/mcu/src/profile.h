@@ -13,6 +13,7 @@ extern const float *const dk_thresholds; /* (DK_LAYERS, DK_SITES), NULL: dense *
 extern const dk_steady dk_front_end;
 extern const float dk_on[DK_LABELS]; /* smoothed posterior of an event; 2: not a word */
 extern const float dk_off;
+extern const float dk_reuse; /* difference of features that makes a window new */
 
 #ifdef __cplusplus
 }

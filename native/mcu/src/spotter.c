@@ -17,6 +17,8 @@ static struct {
         } clip;
     } work;
     dk_feature features[DK_FRAMES * DK_FEATURES]; /* a ring of rows */
+    dk_feature computed[DK_FRAMES * DK_FEATURES]; /* the last window that was computed */
+    int has_computed;
     uint8_t stream_memory[sizeof(dk_stream) + DK_ALIGN];
     dk_stream *stream;
     dk_decider decider;
@@ -25,7 +27,6 @@ static struct {
     float logits[DK_LABELS]; /* of the last window */
     uint32_t due;            /* rows that the next window still needs */
     uint32_t next;           /* row of the ring that is written next: the oldest, once it is full */
-    uint32_t same;           /* how many rows in a row were like the one before them */
     uint32_t macs[DK_PRODUCTS];
 } ram;
 
@@ -62,23 +63,37 @@ static void store_row(const float *row, dk_feature *to) {
     for (uint32_t i = 0; i < DK_FEATURES; i++) to[i] = dk_to_feature(row[i]);
 }
 
-/* A window that is all alike and was so one hop before has the same logits. */
-static int is_same_window(void) { return ram.same >= DK_FRAMES + DK_HOP_FRAMES; }
+/* Whether the window differs from the last computed one by at most dk_reuse in every feature: then
+ * it is not computed again. */
+static int is_near(void) {
+    const dk_feature *row = ram.features + ram.next * DK_FEATURES, *known = ram.computed;
+    if (!ram.has_computed) return 0;
+    for (uint32_t t = 0; t < DK_FRAMES; t++, row += DK_FEATURES, known += DK_FEATURES) {
+        if (t == DK_FRAMES - ram.next) row = ram.features;
+        for (uint32_t i = 0; i < DK_FEATURES; i++) {
+            float difference = dk_from_feature(row[i]) - dk_from_feature(known[i]);
+            if (fabsf(difference) > dk_reuse) return 0;
+        }
+    }
+    return 1;
+}
+
+static void compute_window(void) {
+    uint32_t older = DK_FRAMES - ram.next, row = DK_FEATURES;
+    memcpy(ram.computed, ram.features + ram.next * row, older * row * sizeof *ram.computed);
+    memcpy(ram.computed + older * row, ram.features, ram.next * row * sizeof *ram.computed);
+    ram.has_computed = 1;
+    dk_infer(&dk_flash_model, &ram.work.infer, ram.computed, 0, dk_thresholds, ram.logits,
+             ram.macs);
+}
 
 static void add_row(const float *row) {
-    uint32_t last = ram.next ? ram.next - 1 : (uint32_t)DK_FRAMES - 1;
-    dk_feature *to = ram.features + ram.next * DK_FEATURES;
-    store_row(row, to);
-    int like = !memcmp(to, ram.features + last * DK_FEATURES, DK_FEATURES * sizeof *to);
-    ram.same = like ? ram.same + (ram.same < UINT32_MAX) : 0;
+    store_row(row, ram.features + ram.next * DK_FEATURES);
     ram.next = ram.next + 1 < DK_FRAMES ? ram.next + 1 : 0;
     if (--ram.due) return;
     ram.due = DK_HOP_FRAMES;
-    if (is_same_window())
-        memset(ram.macs, 0, sizeof ram.macs);
-    else
-        dk_infer(&dk_flash_model, &ram.work.infer, ram.features, ram.next, dk_thresholds,
-                 ram.logits, ram.macs);
+    memset(ram.macs, 0, sizeof ram.macs);
+    if (!is_near()) compute_window();
     dk_decided found;
     if (dk_decide(&ram.decider, ram.logits, &found)) add_event(&found);
 }

@@ -166,12 +166,17 @@ static inline float exponential(float x) {
     return p * scale;
 }
 
-static void scalar_softmax(const float *x, float *out, uint32_t n) {
+static void softmax_row(float *x, uint32_t n) {
     float largest = x[0], sum = 0.0f;
     for (uint32_t i = 1; i < n; i++) largest = x[i] > largest ? x[i] : largest;
-    for (uint32_t i = 0; i < n; i++) sum += out[i] = exponential(x[i] - largest);
+    for (uint32_t i = 0; i < n; i++) sum += x[i] = exponential(x[i] - largest);
     float scale = 1.0f / sum;
-    for (uint32_t i = 0; i < n; i++) out[i] *= scale;
+    for (uint32_t i = 0; i < n; i++) x[i] *= scale;
+}
+
+static void scalar_softmax(float *x, size_t ldx, const uint16_t *where, uint32_t rows, uint32_t n) {
+    for (uint32_t r = 1; r <= rows; r++)
+        if (where[r] == r) softmax_row(x + r * ldx, n);
 }
 
 /* x/2 (1 + tanh(u)) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3). */

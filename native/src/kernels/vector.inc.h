@@ -275,23 +275,53 @@ INLINE vf power_of_two(vf x) {
     return v_scale(p, shifted);
 }
 
-static void KERNEL(softmax)(const float *x, float *out, uint32_t n) {
-    uint32_t whole = n - n % LANES, tail = n % LANES, i;
-    vf rest = tail ? v_load_n(x + whole, tail, x[0]) : v_set(x[0]), top = rest;
-    for (i = 0; i < whole; i += LANES) top = v_max(top, v_load(x + i));
+/* ROWS rows at once: a single one would wait most of the time for its own sums. */
+INLINE void softmax_rows(const uint32_t ROWS, float *const x[2], uint32_t n) {
+    const uint32_t whole = n - n % LANES, tail = n % LANES;
     const vf unit = v_set(LOG2_E), least = v_set(-126.0f);
-    const vf shift = v_set(-LOG2_E * v_largest(top)); /* the largest becomes 2^0 */
-    vf sum = v_set(0.0f);
-    for (i = 0; i < whole; i += LANES) {
-        vf power = power_of_two(v_max(v_fma(v_load(x + i), unit, shift), least));
-        v_store(out + i, power);
-        sum = v_add(sum, power);
+    vf top[2], rest[2], shift[2], sum[2];
+    UNROLL for (uint32_t r = 0; r < ROWS; r++) {
+        rest[r] = tail ? v_load_n(x[r] + whole, tail, x[r][0]) : v_set(x[r][0]);
+        top[r] = rest[r];
+        sum[r] = v_set(0.0f);
     }
-    rest = power_of_two(v_max(v_fma(rest, unit, shift), least));
-    sum = v_add(sum, v_select(v_first(tail), rest, v_set(0.0f)));
-    const vf scale = v_set(1.0f / v_sum(sum));
-    for (i = 0; i < whole; i += LANES) v_store(out + i, v_mul(v_load(out + i), scale));
-    if (tail) v_store_n(out + i, v_mul(rest, scale), tail);
+    for (uint32_t i = 0; i < whole; i += LANES) {
+        UNROLL for (uint32_t r = 0; r < ROWS; r++) top[r] = v_max(top[r], v_load(x[r] + i));
+    }
+    UNROLL for (uint32_t r = 0; r < ROWS; r++) /* the largest becomes 2^0 */
+        shift[r] = v_set(-LOG2_E * v_largest(top[r]));
+    for (uint32_t i = 0; i < whole; i += LANES) {
+        UNROLL for (uint32_t r = 0; r < ROWS; r++) {
+            vf power = power_of_two(v_max(v_fma(v_load(x[r] + i), unit, shift[r]), least));
+            v_store(x[r] + i, power);
+            sum[r] = v_add(sum[r], power);
+        }
+    }
+    UNROLL for (uint32_t r = 0; r < ROWS; r++) {
+        rest[r] = power_of_two(v_max(v_fma(rest[r], unit, shift[r]), least));
+        sum[r] = v_add(sum[r], v_select(v_first(tail), rest[r], v_set(0.0f)));
+        shift[r] = v_set(1.0f / v_sum(sum[r]));
+    }
+    for (uint32_t i = 0; i < whole; i += LANES) {
+        UNROLL for (uint32_t r = 0; r < ROWS; r++)
+            v_store(x[r] + i, v_mul(v_load(x[r] + i), shift[r]));
+    }
+    UNROLL for (uint32_t r = 0; r < ROWS; r++) {
+        if (tail) v_store_n(x[r] + whole, v_mul(rest[r], shift[r]), tail);
+    }
+}
+
+static void KERNEL(softmax)(float *x, size_t ldx, const uint16_t *where, uint32_t rows,
+                            uint32_t n) {
+    float *pair[2];
+    uint32_t waiting = 0;
+    for (uint32_t r = 1; r <= rows; r++) {
+        if (where[r] != r) continue;
+        pair[waiting++] = x + r * ldx;
+        if (waiting == 2) softmax_rows(2, pair, n);
+        waiting %= 2;
+    }
+    if (waiting) softmax_rows(1, pair, n);
 }
 
 /* x/2 (1 + tanh(u)) = x / (1 + 2^-z), z = 2 log2(e) sqrt(2/pi) (x + 0.044715 x^3). */
