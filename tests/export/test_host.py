@@ -126,5 +126,5 @@ def test_missing_tools_are_named_with_their_packages(monkeypatch: pytest.MonkeyP
 
 
 def test_the_decision_layer_has_settings_of_its_own(int8: Export) -> None:
-    assert Decision(on=0.6) == int8.decision
+    assert Decision(on=0.6, off=0.3) == int8.decision
     assert (PROJECT / "native" / "mcu" / "src" / "decision.c").is_file()

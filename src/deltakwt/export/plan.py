@@ -51,8 +51,8 @@ def ram_plan(export: Export) -> list[tuple[str, int, str]]:
     rows.append(("masks, lists, counts", masks, "inference"))
     rows.append(
         (
-            f"features of a second ({c.frames} x {c.features}, {bits})",
-            c.frames * c.features * half,
+            f"features ({c.frames} x {c.features}, {bits}): the last second, the last computed one",
+            2 * c.frames * c.features * half,
             "always",
         )
     )

@@ -109,7 +109,8 @@ def profile_source(export: Export) -> str:
     parts.append(f"const dk_steady dk_front_end = {front};\n")
     on = ", ".join(map(number, decision.thresholds(export.config.labels)))
     parts.append(f"const float dk_on[DK_LABELS] = {{{on}}};")
-    parts.append(f"const float dk_off = {number(decision.off)};\n")
+    parts.append(f"const float dk_off = {number(decision.off)};")
+    parts.append(f"const float dk_reuse = {number(decision.reuse)};\n")
     return "\n".join(parts)
 
 
