@@ -198,7 +198,7 @@ def test_the_command(deltakwt, trained: str, full_set: Path, tmp_path: Path) -> 
     assert soundfile.info(tmp_path / "s.flac").frames == 36 * 16_000
     shown = deltakwt(*base, "--profile", "dense", "--threshold", 0.5)
     assert shown.returncode == 0, shown.stderr
-    assert "misses % at 1 false/h" in shown.stdout
+    assert "at 1 false/h: misses %" in shown.stdout
     long = deltakwt(*base, "--soak", "--profile", "dense")
     assert "SHA-256 of the events" in long.stdout
     wrong = deltakwt(*base, "--profile", "nonsense")
