@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from deltakwt.config import UNKNOWN
 from deltakwt.listen.decision import Decider, Decision, posteriors
+from deltakwt.listen.spotter import SURE
 from deltakwt.listen.streams import Spoken
 
 TOLERANCE = 1.0  # seconds after the end of a word in which it may still be reported
@@ -122,7 +123,7 @@ def decide(
 
 
 def confirmed(
-    events: Sequence[Heard], second: NDArray[np.float32], labels: Sequence[str], least: float = 0.5
+    events: Sequence[Heard], second: NDArray[np.float32], labels: Sequence[str], least: float = SURE
 ) -> list[Heard]:
     """Those that a second stage, given by its logits of the same windows, also names."""
     if not events:

@@ -29,6 +29,7 @@ from deltakwt.weights import read_json, write_atomically
 KEPT = 6 * SAMPLE_RATE  # samples that stay readable behind the newest block
 ENDING = SAMPLE_RATE  # zeros that flush() adds, so that a word at the very end is heard
 WORD = SAMPLE_RATE // 2  # about as long as a word is
+SURE = 0.8  # posterior that a second stage asks for
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Detection(Event):
 Verify = Callable[[Detection, NDArray[np.float32]], bool]  # event, its (16000,) window
 
 
-def confirm_with(model: Model, profile: str | None = None, score: float = 0.5) -> Verify:
+def confirm_with(model: Model, profile: str | None = None, score: float = SURE) -> Verify:
     """A second stage: `model` must name the same word in the same window, at least this surely."""
 
     def confirm(event: Detection, window: NDArray[np.float32]) -> bool:
