@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from math import log
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from deltakwt.model import Model
@@ -19,7 +19,15 @@ from deltakwt.tune.measure import Judge, Measured
 from deltakwt.tune.mix import Mix
 from deltakwt.tune.pool import Pool
 from deltakwt.tune.refine import Slopes, between, retreat, walk
-from deltakwt.tune.search import Search, cost_of, finished, make_sampler, search, searched_front
+from deltakwt.tune.search import (
+    Search,
+    cost_of,
+    finished,
+    knees,
+    make_sampler,
+    search,
+    searched_front,
+)
 from deltakwt.tune.space import Point
 from deltakwt.tune.storage import guarded, open_study
 from deltakwt.weights import load_weights
@@ -27,7 +35,8 @@ from deltakwt.weights import load_weights
 if TYPE_CHECKING:
     import optuna
 
-REFINED = "refined"  # the attribute that keeps the walk
+REFINED = "refined"  # the attribute that keeps a walk, with its front end
+WALKS = 2  # from the best settings of so many front ends
 HEADROOM = 1.5  # the walk goes on until it loses this much more than any goal allows
 
 Progress = Callable[[str], AbstractContextManager[Callable[[float, float], None]]]
@@ -72,7 +81,7 @@ class Outcome:
     choices: list[Choice]
     candidates: list[Candidate]  # the front, measured on all clips of the search
     test: Pool  # the clips that the search never saw
-    slopes: Slopes | None  # at the last step of the refinement
+    slopes: Slopes | None  # at the last step of the first walk
     trials: int
     missed: dict[str, str]  # profile -> why it was not found
 
@@ -133,13 +142,11 @@ def tune(
     plan.goals.check(model.config)
     judge = judge_of(model, pool, plan)
     study = look(model, judge, plan, False, progress)
-    front = searched_front(study)
-    path, slopes = refine_front(study, judge, front, plan, progress) if plan.refine else ([], None)
-    if path:
-        path = retreat(path[0], model.config.layers) + path
-    measured = measure_all(judge, front + path, progress)
+    walks = refine(study, judge, plan, progress) if plan.refine else []
+    paths = [retreat(one.path[0], model.config.layers) + one.path for one in walks]
+    measured = measure_all(judge, [*searched_front(study), *chain(*paths)], progress)
     chosen, _ = choose_all(measured, plan)
-    fill = [point for c in chosen.values() for point in beyond(c.measured.point, path, judge)]
+    fill = [p for c in chosen.values() for path in paths for p in beyond(c, path, judge)]
     measured += measure_all(judge, list(dict.fromkeys(fill)), progress)
     chosen, missed = choose_all(measured, plan)
     if not chosen:
@@ -150,37 +157,50 @@ def tune(
         for name, candidate in chosen.items()
     ]
     candidates = candidates_of(measured, plan)
+    slopes = walks[0].slopes if walks else None
     return Outcome(choices, candidates, unseen.pool, slopes, finished(study), missed)
 
 
-def refine_front(
-    study: optuna.Study, judge: Judge, front: list[Point], plan: Plan, progress: Progress
-) -> tuple[list[Point], Slopes | None]:
-    """Walk from the front's best start; steps that the study has are not taken again."""
-    if not front:
-        return [], None
+def refine(study: optuna.Study, judge: Judge, plan: Plan, progress: Progress) -> list[Walk]:
+    """Walk from the best starts; steps that the study has are not taken again."""
     with guarded(plan.storage):
-        kept = study.user_attrs.get(REFINED, {"path": [], "slopes": None})
-    path = [Point.from_json(point) for point in kept["path"]]
-    slopes = Slopes.from_json(kept["slopes"]) if kept["slopes"] else None
-    start = path[-1] if path else anchor(judge, front, plan)
-    with progress("refine") as report:
-        steps = walk(judge, start, plan.clips, len(path), slopes, report)
-        while not path or not far_enough(judge, path[-1], plan):
-            point, slopes = next(steps, (None, slopes))
-            if point is None or slopes is None:
-                break
-            path.append(point)
-            kept = {"path": [p.to_json() for p in path], "slopes": slopes.to_json()}
-            with guarded(plan.storage):
-                study.set_user_attr(REFINED, kept)
-    return path, slopes
+        walks = [
+            Walk(f"{REFINED} {start.steady}", [], None, start) for start in knees(study, WALKS)
+        ]
+        for one in walks:
+            one.recall(study)
+    for one in walks:
+        with progress(f"refine ({one.start.steady})") as report:
+            start = one.path[-1] if one.path else one.start
+            steps = walk(judge, start, plan.clips, len(one.path), one.slopes, report)
+            while not one.path or not far_enough(judge, one.path[-1], plan):
+                point, one.slopes = next(steps, (None, one.slopes))
+                if point is None:
+                    break
+                one.path.append(point)
+                with guarded(plan.storage):
+                    one.keep(study)
+    return walks
 
 
-def anchor(judge: Judge, front: list[Point], plan: Plan) -> Point:
-    """Where the walk starts: the knee of stage 1, where a point of loss buys a factor of e."""
-    measured = [judge.measure(point, plan.clips) for point in front]
-    return min(measured, key=lambda m: m.strain + log(m.macs)).point
+@dataclass
+class Walk:
+    """The steps from one start, as the study keeps them."""
+
+    key: str
+    path: list[Point]
+    slopes: Slopes | None
+    start: Point
+
+    def recall(self, study: optuna.Study) -> None:
+        if kept := study.user_attrs.get(self.key):
+            self.path = [Point.from_json(point) for point in kept["path"]]
+            self.slopes = Slopes.from_json(kept["slopes"])
+
+    def keep(self, study: optuna.Study) -> None:
+        assert self.slopes is not None
+        path = [point.to_json() for point in self.path]
+        study.set_user_attr(self.key, {"path": path, "slopes": self.slopes.to_json()})
 
 
 def far_enough(judge: Judge, point: Point, plan: Plan) -> bool:
@@ -219,8 +239,9 @@ def choose_all(measured: list[Measured], plan: Plan) -> tuple[dict[str, Candidat
     return chosen, missed
 
 
-def beyond(point: Point, path: list[Point], judge: Judge) -> list[Point]:
-    """Settings between a step of the walk and the next, where a goal may be met more closely."""
+def beyond(chosen: Candidate, path: list[Point], judge: Judge) -> list[Point]:
+    """Settings between a step of a walk and the next, where a goal may be met more closely."""
+    point = chosen.measured.point
     if point not in path[:-1]:
         return []
     step = path.index(point)

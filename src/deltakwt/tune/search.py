@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import TYPE_CHECKING
 
 from deltakwt.tune.front import Values, dominated, pareto
@@ -140,3 +141,20 @@ def searched_front(study: optuna.Study) -> list[Point]:
     whole = [trial for trial in complete(study) if trial.user_attrs["whole"]]
     best = pareto(whole, lambda trial: (trial.values[0], trial.values[1]))
     return [Point.from_json(trial.user_attrs["point"]) for trial in best]
+
+
+def knees(study: optuna.Study, most: int) -> list[Point]:
+    """Where walks start: the best settings of different front ends, best first.
+
+    Best is the knee, where a point of loss buys a factor of e in MACs.
+    """
+
+    def knee(trial: optuna.trial.FrozenTrial) -> float:
+        return float(trial.values[0] + log(trial.user_attrs["macs"]))
+
+    best: dict[str, Point] = {}
+    for trial in sorted(complete(study), key=knee):
+        point = Point.from_json(trial.user_attrs["point"])
+        if trial.user_attrs["whole"] and len(best) < most:
+            best.setdefault(str(point.steady), point)
+    return list(best.values())
