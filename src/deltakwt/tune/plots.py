@@ -39,6 +39,10 @@ def plot_front(
     axes.axhline(dense, color=BLUE, linewidth=0.8, linestyle="--", label=f"dense, {dense:.2f}%")
     accuracy = [m.accuracy for m in measured]
     axes.plot(macs, accuracy, "^", color=RED, markersize=5, label="accuracy (left)")
+    if choices:
+        other = choices[0].test.dense_accuracy
+        label = f"dense on test clips, {other:.2f}%"
+        axes.axhline(other, color="black", linewidth=0.8, linestyle=":", label=label)
     for choice in choices:
         low, high = choice.accuracy_interval
         mine = choice.test
