@@ -9,7 +9,7 @@ import pytest
 from conftest import CLIPS, PROJECT  # type: ignore[import-not-found]
 
 from deltakwt.audio import read_blocks, read_clip
-from deltakwt.config import KWT2, Config
+from deltakwt.config import Config
 from deltakwt.engine import Engine
 from deltakwt.export.build import Host, make, missing_tools, run_board
 from deltakwt.export.folder import write_folder
@@ -52,7 +52,13 @@ def test_int8_agrees_with_the_engine_on_the_stored_weights(int8: Export, host: H
 
 
 @pytest.mark.parametrize(
-    "config", [Config(32, 2, 64, layers=3, labels=("_silence_", "a", "b")), KWT2]
+    "config",
+    [
+        Config(32, 2, 64, layers=3, labels=("_silence_", "a", "b")),
+        Config(128, 2, 256, layers=2),
+        Config(64, 1, 256, layers=2),
+    ],
+    ids=str,
 )
 def test_f32_is_exact_for_other_shapes(config: Config, int8: Export, tmp_path: Path) -> None:
     """Several heads, labels that are no multiple of four: dense logits of the scalar kernels."""

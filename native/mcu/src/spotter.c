@@ -40,23 +40,19 @@ void dk_init(void) {
     dk_decider_init(&ram.decider);
 }
 
-/* Where the word lies: in what the windows share that heard it. Smoothing makes both the first
- * and the best window late, by half of its span. */
+/* Where the word lies: a model knows a word once its middle is in the window. Smoothing delays the
+ * first window by half of its span. */
 static void add_event(const dk_decided *found) {
-    const int64_t hop = (int64_t)DK_HOP_FRAMES * DK_HOP, late = (DK_SMOOTH_WINDOWS - 1) * hop / 2;
-    int64_t best = (int64_t)found->peak * hop - late, first = (int64_t)found->first * hop - late;
-    if (best < 0) best = 0;
-    if (first < 0) first = 0;
-    int64_t length = first + SECOND - best, middle = (best + first + SECOND) / 2;
-    int64_t half = (length > WORD ? length : (int64_t)WORD) / 2;
+    const uint64_t hop = (uint64_t)DK_HOP_FRAMES * DK_HOP, late = (DK_SMOOTH_WINDOWS - 1) * hop / 2;
+    uint64_t known = found->first * hop + SECOND, middle = WORD / 2;
+    if (known > late + middle) middle = known - late;
     if (ram.waiting == WAITING) return; /* nobody asks for them */
     dk_event *event = &ram.events[(ram.first_event + ram.waiting++) % WAITING];
     event->label = (uint32_t)found->label;
     event->score = found->score;
-    event->start = (uint64_t)(middle > half ? middle - half : 0);
-    event->end = (uint64_t)(middle + half);
-    event->time = (uint64_t)found->window * (uint64_t)hop + SECOND +
-                  (dk_front_end.smooth ? (uint64_t)DK_HOP : 0);
+    event->start = middle - WORD / 2;
+    event->end = middle + WORD / 2;
+    event->time = found->window * hop + SECOND + (dk_front_end.smooth ? (uint64_t)DK_HOP : 0);
 }
 
 static void store_row(const float *row, dk_feature *to) {
