@@ -40,7 +40,7 @@ static inline float from_f16(uint16_t half) {
 }
 
 /* out (n) += a[0] w[0] + ... + a[3] w[3], four rows of the weights at once so that `out` is read
- * and written once for four MACs; and the same for a single row. */
+ * and written once for four MACs; and the same for two rows and for one. */
 #define DEFINE_ROWS(suffix, type)                                                                  \
     static void add_four_##suffix(const float a[4], const void *data, const size_t at[4],          \
                                   float *out, uint32_t n) {                                        \
@@ -51,9 +51,18 @@ static inline float from_f16(uint16_t half) {
             out[j] += a0 * from_##suffix(w0[j]) + a1 * from_##suffix(w1[j]) +                      \
                       a2 * from_##suffix(w2[j]) + a3 * from_##suffix(w3[j]);                       \
     }                                                                                              \
-    static void add_one_##suffix(float a, const void *data, size_t at, float *out, uint32_t n) {   \
-        const type *w = (const type *)data + at;                                                   \
-        for (uint32_t j = 0; j < n; j++) out[j] += a * from_##suffix(w[j]);                        \
+    static void add_two_##suffix(const float a[2], const void *data, const size_t at[2],           \
+                                 float *out, uint32_t n) {                                         \
+        const type *w0 = (const type *)data + at[0], *w1 = (const type *)data + at[1];             \
+        float a0 = a[0], a1 = a[1];                                                                \
+        for (uint32_t j = 0; j < n; j++)                                                           \
+            out[j] += a0 * from_##suffix(w0[j]) + a1 * from_##suffix(w1[j]);                       \
+    }                                                                                              \
+    static void add_one_##suffix(const float a[1], const void *data, const size_t at[1],           \
+                                 float *out, uint32_t n) {                                         \
+        const type *w = (const type *)data + at[0];                                                \
+        float a0 = a[0];                                                                           \
+        for (uint32_t j = 0; j < n; j++) out[j] += a0 * from_##suffix(w[j]);                       \
     }
 
 DEFINE_ROWS(f32, float)
@@ -69,17 +78,25 @@ static void add_rows(const float *a, const uint16_t *index, uint32_t rows, const
         scaled[i] = w->scales ? a[i] * w->scales[index[i]] : a[i];
         at[i] = (size_t)index[i] * w->stride;
     }
+#define ADD(count, suffix) add_##count##_##suffix(scaled + done, w->data, at + done, out, w->cols)
+#define ADD_TYPE(count)                                                                            \
+    do {                                                                                           \
+        if (w->type == DK_F32) ADD(count, f32);                                                    \
+        if (w->type == DK_F16) ADD(count, f16);                                                    \
+        if (w->type == DK_INT8) ADD(count, int8);                                                  \
+    } while (0)
+    uint32_t done = 0;
     if (rows == DK_GROUP) {
-        if (w->type == DK_F32) add_four_f32(scaled, w->data, at, out, w->cols);
-        if (w->type == DK_F16) add_four_f16(scaled, w->data, at, out, w->cols);
-        if (w->type == DK_INT8) add_four_int8(scaled, w->data, at, out, w->cols);
+        ADD_TYPE(four);
         return;
     }
-    for (uint32_t i = 0; i < rows; i++) {
-        if (w->type == DK_F32) add_one_f32(scaled[i], w->data, at[i], out, w->cols);
-        if (w->type == DK_F16) add_one_f16(scaled[i], w->data, at[i], out, w->cols);
-        if (w->type == DK_INT8) add_one_int8(scaled[i], w->data, at[i], out, w->cols);
+    if (rows >= 2) {
+        ADD_TYPE(two);
+        done = 2;
     }
+    if (rows > done) ADD_TYPE(one);
+#undef ADD
+#undef ADD_TYPE
 }
 
 static void scalar_gemm(const float *a, size_t lda, size_t rows, const dk_matrix *w,
@@ -144,32 +161,32 @@ static uint32_t scalar_hold(float *x, const float *previous, uint32_t n, float t
 
 /* ---- functions ------------------------------------------------------------------------------ */
 
-/* e^x to 1e-7: 2^n times a polynomial on [-ln2/2, ln2/2]; n is clamped, so no infinity. */
-static inline float exponential(float x) {
+/* 2^x to 2e-7: 2^n times a polynomial on [-1/2, 1/2]; x is clamped, so no infinity. */
+static inline float power_of_two(float x) {
     const float rounder = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    x = x < -87.0f ? -87.0f : x > 87.0f ? 87.0f : x;
-    float n = x * 1.44269504f + rounder;
-    int32_t bits;
-    memcpy(&bits, &n, sizeof bits);
-    n -= rounder;
-    float f = x - n * 0.693359375f + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * f + 1.3981999507e-3f;
-    p = p * f + 8.3334519073e-3f;
-    p = p * f + 4.1665795894e-2f;
-    p = p * f + 1.6666665459e-1f;
-    p = p * f + 5.0000001201e-1f;
-    p = p * f * f + f + 1.0f;
-    uint32_t power = (uint32_t)(bits - 0x4b400000 + 127) << 23;
-    float scale;
-    memcpy(&scale, &power, sizeof scale);
-    return p * scale;
+    x = x > -126.0f ? x : -126.0f;
+    x = x < 126.0f ? x : 126.0f;
+    float shifted = x + rounder, f = x - (shifted - rounder);
+    float p = 1.3333558e-3f;
+    p = p * f + 9.6181291e-3f;
+    p = p * f + 5.5504109e-2f;
+    p = p * f + 2.4022651e-1f;
+    p = p * f + 6.9314718e-1f;
+    p = p * f + 1.0f;
+    uint32_t n, bits; /* the integer in the low bits of `shifted` is added to the exponent of p */
+    memcpy(&n, &shifted, sizeof n);
+    memcpy(&bits, &p, sizeof bits);
+    bits += n << 23;
+    memcpy(&p, &bits, sizeof p);
+    return p;
 }
+
+#define LOG2_E 1.44269504f
 
 static void softmax_row(float *x, uint32_t n) {
     float largest = x[0], sum = 0.0f;
     for (uint32_t i = 1; i < n; i++) largest = x[i] > largest ? x[i] : largest;
-    for (uint32_t i = 0; i < n; i++) sum += x[i] = exponential(x[i] - largest);
+    for (uint32_t i = 0; i < n; i++) sum += x[i] = power_of_two(LOG2_E * (x[i] - largest));
     float scale = 1.0f / sum;
     for (uint32_t i = 0; i < n; i++) x[i] *= scale;
 }
@@ -179,11 +196,11 @@ static void scalar_softmax(float *x, size_t ldx, const uint16_t *where, uint32_t
         if (where[r] == r) softmax_row(x + r * ldx, n);
 }
 
-/* x/2 (1 + tanh(u)) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3). */
+/* x/2 (1 + tanh(u)) = x / (1 + 2^-z), z = 2 log2(e) sqrt(2/pi) (x + 0.044715 x^3). */
 static void scalar_gelu(const float *x, float *out, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
-        float a = x[i], twice = a * (1.5957691216f + 0.0713548163f * a * a);
-        out[i] = a / (1.0f + exponential(-twice));
+        float a = x[i], z = a * (1.5957691216f * LOG2_E + 0.0713548163f * LOG2_E * a * a);
+        out[i] = a / (1.0f + power_of_two(-z));
     }
 }
 
