@@ -127,7 +127,7 @@ def _cheapest_text(cheapest: Numbers) -> str:
     kinds = (
         ("mhsa", "deltas in attention alone, as in the paper, keep", "attention's MACs"),
         ("whole", "deltas before the MLP as well keep", "all MACs"),
-        ("profile", "tuned profiles keep", "all MACs"),
+        ("profile", "profiles or given thresholds keep", "all MACs"),
     )
     return "".join(
         f" {who} {point['accuracy']:.2f}% at <b>{_executed(point):.1f}%</b> of {what};"
@@ -194,7 +194,7 @@ def draw(document: Numbers) -> Any:
     series = (
         ("mhsa", MHSA, "o", "-", "attention only (the paper's sites), of MHSA MACs"),
         ("whole", OURS, "s", "-", "whole model, of all MACs"),
-        ("profile", PROFILE, "*", "", "tuned profiles, of all MACs"),
+        ("profile", PROFILE, "*", "", "profiles, given thresholds, of all MACs"),
     )
     for kind, colour, mark, line, label in series:
         chosen = sorted((p for p in own["points"] if p["kind"] == kind), key=_executed)
