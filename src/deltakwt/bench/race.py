@@ -114,7 +114,8 @@ def agreement(runner: Runner, engine: Engine, track: Course) -> NDArray[np.bool_
     """(clips,) where the runner's word is that of our dense model on plain features."""
     answers = [int(runner.run(given).argmax()) for given in fed(runner, engine, track)]
     features = np.stack([engine.features(clip, PLAIN) for clip in track.audio])
-    return np.equal(answers, engine.batch(features).logits.argmax(axis=1), dtype=np.bool_)
+    same: NDArray[np.bool_] = np.array(answers) == engine.batch(features).logits.argmax(axis=1)
+    return same
 
 
 def rows(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,6 +55,7 @@ def evaluate(
     """Evaluate a model on Speech Commands: accuracy, per class, confusion, seconds."""
     from deltakwt import dataset
     from deltakwt.evaluate import evaluate as run
+    from deltakwt.provenance import command
 
     if split not in ("test", "val"):
         raise DeltakwtError(f"--split {split}: must be test or val")
@@ -85,7 +84,7 @@ def evaluate(
             "thresholds": None if loaded.thresholds is None else loaded.thresholds.to_json(),
             "steady": loaded.steady.to_json(),
             "isa": loaded.engine.isa,
-            "command": shlex.join(["deltakwt", *sys.argv[1:]]),
+            "command": command(),
         }
         print_json({**result.to_json(), **setting})
     else:

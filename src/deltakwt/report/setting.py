@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import shlex
-import sys
-from pathlib import Path
 from typing import Any
 
 import deltakwt
+from deltakwt.provenance import command, machine, model_name
 from deltakwt.report.run import Run
 
 
@@ -46,42 +42,9 @@ def setting(run: Run) -> dict[str, Any]:
     }
 
 
-def model_name(name: str) -> str:
-    """A name that means something outside of this machine: of a path, its last folder."""
-    path = Path(name)
-    if path.suffix == ".tflite":  # the authors' files all have the same name
-        return path.resolve().parent.name
-    return path.name or name
-
-
 def threshold_text(thresholds: str) -> str:
     """The paper's form; per-layer thresholds would fill a page."""
     return thresholds if "," not in thresholds else "one threshold a layer (see the JSON)"
-
-
-def command() -> str:
-    """As it was typed, so that it can be typed again."""
-    return shlex.join(["deltakwt", *sys.argv[1:]])
-
-
-def machine(isa: str) -> dict[str, Any]:
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count() or 1,
-        "kernels": isa,
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-    }
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def stamp(facts: dict[str, Any], thresholds: str) -> str:

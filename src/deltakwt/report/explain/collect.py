@@ -16,8 +16,9 @@ from deltakwt.errors import DeltakwtError
 from deltakwt.frontend import dct_matrix
 from deltakwt.macs import Macs
 from deltakwt.model import Model
+from deltakwt.provenance import command, machine, model_name
 from deltakwt.report.run import Setting
-from deltakwt.report.setting import command, machine, model_name, threshold_text
+from deltakwt.report.setting import threshold_text
 from deltakwt.report.traces import rounded, token_macs
 
 REPEATS = 5  # timed runs; the fastest counts
