@@ -3,7 +3,7 @@
 #include <Arduino.h>
 #include <dk.h>
 
-extern "C" size_t read_microphone(int16_t *samples, size_t most);  // returns how many
+extern "C" size_t read_microphone(int16_t *samples, size_t most); // returns how many
 
 void setup() {
     Serial.begin(115200);
