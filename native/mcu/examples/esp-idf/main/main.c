@@ -10,13 +10,10 @@ static i2s_chan_handle_t open_microphone(void) {
     ESP_ERROR_CHECK(i2s_new_channel(&channel, NULL, &microphone));
     i2s_std_config_t config = {
         .clk_cfg = I2S_STD_CLK_DEFAULT_CONFIG(16000),
-        .slot_cfg = I2S_STD_PHILIPS_SLOT_DEFAULT_CONFIG(I2S_DATA_BIT_WIDTH_32BIT,
-                                                        I2S_SLOT_MODE_MONO),
-        .gpio_cfg = {.mclk = I2S_GPIO_UNUSED,
-                     .bclk = 4,
-                     .ws = 5,
-                     .dout = I2S_GPIO_UNUSED,
-                     .din = 6},
+        .slot_cfg =
+            I2S_STD_PHILIPS_SLOT_DEFAULT_CONFIG(I2S_DATA_BIT_WIDTH_32BIT, I2S_SLOT_MODE_MONO),
+        .gpio_cfg =
+            {.mclk = I2S_GPIO_UNUSED, .bclk = 4, .ws = 5, .dout = I2S_GPIO_UNUSED, .din = 6},
     };
     ESP_ERROR_CHECK(i2s_channel_init_std_mode(microphone, &config));
     ESP_ERROR_CHECK(i2s_channel_enable(microphone));
