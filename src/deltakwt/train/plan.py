@@ -19,7 +19,7 @@ class Plan:
     teacher: str = ""  # a model to learn from
     size: str = "kwt-1"
     labels: tuple[str, ...] = LABELS
-    epochs: int = 60
+    epochs: int = 96
     batch: int = 128
     shard: int = (
         32  # clips in one forward; a batch is a sum over shards, in any number of processes
@@ -35,7 +35,7 @@ class Plan:
     seed: int = 1
     teacher_share: float = 0.7  # of the loss, where there is a teacher
     # Fewer tokens at first: (until this part of the run, one frame of so many), then all frames.
-    token_groups: tuple[tuple[float, int], ...] = ((0.70, 3), (0.82, 2))
+    token_groups: tuple[tuple[float, int], ...] = ((0.88, 3), (0.96, 2))
     masking: float = 0.6  # of the authors' SpecAugment, which is made for 140 epochs
     ease_from: float = 0.80  # SpecAugment fades from here to the end
     delta: str = ""  # thresholds in the loop, in the form of `Thresholds.parse`
@@ -78,24 +78,29 @@ class Plan:
 def from_nothing(
     *, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any
 ) -> Plan:
-    """The long plan: few tokens first, all tokens and the thresholds at the end."""
-    return Plan(epochs=epochs or 60, rate=rate or 1e-3, **_synthetic(synth), **chosen)
+    """The long plan: few tokens first, all tokens at the end."""
+    return Plan(
+        epochs=epochs or 96, rate=rate or 1e-3, **_phases(chosen), **_synthetic(synth), **chosen
+    )
 
 
 def growing(*, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any) -> Plan:
     """For a widened model: the long plan, shorter, and less of a teacher it will surpass."""
-    return Plan(
-        epochs=epochs or 20, rate=rate or 5e-4, teacher_share=0.5, **_synthetic(synth), **chosen
+    return from_nothing(
+        epochs=epochs or 20, rate=rate or 5e-4, synth=synth, teacher_share=0.5, **chosen
     )
 
 
 def fine_tuning(
     *, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any
 ) -> Plan:
-    """The short plan, for weights that know much already: all tokens, thresholds throughout."""
+    """For weights that know much already: all tokens, thresholds throughout; or the long plan."""
+    epochs, rate = epochs or 10, rate or 3e-4
+    if epochs >= LONG:
+        return from_nothing(epochs=epochs, rate=rate, synth=synth, **chosen)
     return Plan(
-        epochs=epochs or 10,
-        rate=rate or 3e-4,
+        epochs=epochs,
+        rate=rate,
         ema=0.99,
         token_groups=(),
         ease_from=0.0,
@@ -103,6 +108,16 @@ def fine_tuning(
         **_synthetic(synth),
         **chosen,
     )
+
+
+LONG = 20  # epochs; from here on dropping tokens pays
+
+
+def _phases(chosen: dict[str, Any]) -> dict[str, Any]:
+    """Thresholds need all tokens, and a learning rate that is still high enough for them."""
+    if chosen.get("delta"):
+        return {"token_groups": ((0.70, 3), (0.82, 2)), "delta_from": 0.82}
+    return {"token_groups": ((0.88, 3), (0.96, 2))}
 
 
 def _synthetic(synth: bool) -> dict[str, Any]:
