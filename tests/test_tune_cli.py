@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -146,21 +147,20 @@ def test_a_study_of_another_model_is_refused(
 
 
 @pytest.fixture
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgresql() -> Iterator[str]:
     """A real server of our own, on a free port; it refuses to run as root."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     initdb = str(found[-1]) if found else shutil.which("initdb")
     if initdb is None:
         pytest.skip("needs a PostgreSQL server: Debian's package postgresql is not installed")
     bin_folder = Path(initdb).parent
-    home = tmp_path_factory.mktemp("postgresql")
+    kept = tempfile.TemporaryDirectory()  # pytest's own folders are closed to other users
+    home = Path(kept.name)
     as_user: list[str] = []
     if os.geteuid() == 0:
         if shutil.which("runuser") is None:
             pytest.skip("PostgreSQL does not run as root and there is no runuser")
         as_user = ["runuser", "-u", "postgres", "--"]
-        for folder in (home, *home.parents[:2]):
-            folder.chmod(0o755)
         shutil.chown(home, "postgres")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -180,6 +180,7 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         stop = [*control, "-m", "immediate", "stop"]
         subprocess.run(stop, check=False, capture_output=True, cwd="/")
+        kept.cleanup()
 
 
 def test_two_workers_share_a_study_in_postgresql_and_survive_a_killed_one(
