@@ -32,7 +32,7 @@ def _head(name: str, stored: Facts, dense: Facts) -> str:
         f"# {name}\n\n"
         f"A Keyword Transformer for the ten command words ({words}), silence and unknown words;"
         f" trained by this project from random weights. Weights are stored as {bits}"
-        f"{' (no test clip is answered differently for it)' if stored['half'] else ''}.\n\n"
+        f"{' (the confusion on all test clips is the same as in float32)' if stored['half'] else ''}.\n\n"
         f"**{_percent(dense['test zero']['accuracy'])}** on the official Speech Commands v0.02"
         f" test set with digital silence, **{_percent(dense['test noise']['accuracy'])}** with its"
         " recorded noise as silence. It learned from v0.01, half the size of v0.02, from which the"

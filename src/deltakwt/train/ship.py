@@ -37,7 +37,7 @@ Facts = dict[str, Any]
 
 
 def store(run: Path, target: Path, tests: list[Manifest]) -> Facts:
-    """Write the weights of a run to `target`, in 16 bits if not one test clip changes for it."""
+    """Write the weights of a run to `target`, in 16 bits if the confusion stays the same."""
     weights = load_folder(run)
     facts = dict(weights.training)
     plan = dict(facts.pop("plan"))
