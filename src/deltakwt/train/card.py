@@ -27,12 +27,13 @@ def render(name: str, command: str, stored: Facts, facts: Facts, log: str) -> st
 
 def _head(name: str, stored: Facts, dense: Facts) -> str:
     words = ", ".join(label for label in dense["test zero"]["per_class"] if label[0] != "_")
-    bits = "float16" if stored["half"] else "float32"
+    bits = "float32"
+    if stored["half"]:
+        bits = "float16 (the confusion on all test clips is the same as in float32)"
     return (
         f"# {name}\n\n"
         f"A Keyword Transformer for the ten command words ({words}), silence and unknown words;"
-        f" trained by this project from random weights. Weights are stored as {bits}"
-        f"{' (the confusion on all test clips is the same as in float32)' if stored['half'] else ''}.\n\n"
+        f" trained by this project from random weights. Weights are stored as {bits}.\n\n"
         f"**{_percent(dense['test zero']['accuracy'])}** on the official Speech Commands v0.02"
         f" test set with digital silence, **{_percent(dense['test noise']['accuracy'])}** with its"
         " recorded noise as silence. It learned from v0.01, half the size of v0.02, from which the"
