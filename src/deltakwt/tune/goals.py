@@ -128,10 +128,13 @@ def choose(candidates: Sequence[Candidate], goals: Goals) -> Candidate:
 def within(candidate: Candidate, limit: float) -> bool:
     """Whether the loss stays below the limit, with a reserve for chance.
 
-    The reserve is at most half the limit: a limit of zero asks for no loss that can be measured.
+    The reserve is at most half the limit. A limit of zero asks for no loss that can be measured:
+    one that is small beside its own standard error.
     """
-    reserve = min(RESERVE * candidate.measured.deficit_error, limit / 2)
-    return candidate.loss + reserve <= limit
+    reserve = RESERVE * candidate.measured.deficit_error
+    if not limit:
+        return candidate.loss <= reserve
+    return candidate.loss + min(reserve, limit / 2) <= limit
 
 
 def _nearest(candidates: Sequence[Candidate], affordable: Sequence[Candidate], goals: Goals) -> str:

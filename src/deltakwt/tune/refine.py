@@ -28,11 +28,11 @@ Table = NDArray[np.float64]  # (layers, 8)
 NUDGE = 1.4  # thresholds are multiplied or divided by this to see what happens
 STRIDE = log(1.5)  # no threshold moves further in one step
 SHRINK = 0.78  # of the cost, a step
-EVEN_STEPS = 2  # that only make the rates equal, before the cost is walked down
+EVEN_STEPS = 4  # that only make the rates equal, before the cost is walked down
 MAX_STEPS = 40
 SHAPES = 3  # level, tilt and bend of a site over the layers
 LEVELLING = 2
-RETREAT = (0.55, 0.65, 0.75, 0.87)
+RETREAT = (0.55, 0.65, 0.73, 0.81, 0.9)
 FILLED = 3  # points between two steps
 
 Report = Callable[[float, float], None]
@@ -179,7 +179,7 @@ def between(one: Point, two: Point, layers: int) -> list[Point]:
 
 
 def retreat(point: Point, layers: int) -> list[Point]:
-    """Settings more careful than the first step of a walk: all thresholds lower by one factor."""
+    """Settings more careful than the even steps of a walk: all thresholds lower by one factor."""
     table = point.table(layers)
     return [point.with_table(np.where(table > 0, table * f, table)) for f in RETREAT]
 

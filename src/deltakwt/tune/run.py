@@ -18,7 +18,7 @@ from deltakwt.tune.goals import NAMED, Candidate, Goals, Unreachable, choose, es
 from deltakwt.tune.measure import Judge, Measured
 from deltakwt.tune.mix import Mix
 from deltakwt.tune.pool import Pool
-from deltakwt.tune.refine import Slopes, between, retreat, walk
+from deltakwt.tune.refine import EVEN_STEPS, Slopes, between, retreat, walk
 from deltakwt.tune.search import (
     Search,
     cost_of,
@@ -143,7 +143,7 @@ def tune(
     judge = judge_of(model, pool, plan)
     study = look(model, judge, plan, False, progress)
     walks = refine(study, judge, plan, progress) if plan.refine else []
-    paths = [retreat(one.path[0], model.config.layers) + one.path for one in walks]
+    paths = [one.whole(model.config.layers) for one in walks]
     measured = measure_all(judge, [*searched_front(study), *chain(*paths)], progress)
     chosen, _ = choose_all(measured, plan)
     fill = [p for c in chosen.values() for path in paths for p in beyond(c, path, judge)]
@@ -173,7 +173,7 @@ def refine(study: optuna.Study, judge: Judge, plan: Plan, progress: Progress) ->
         with progress(f"refine ({one.start.steady})") as report:
             start = one.path[-1] if one.path else one.start
             steps = walk(judge, start, plan.clips, len(one.path), one.slopes, report)
-            while not one.path or not far_enough(judge, one.path[-1], plan):
+            while len(one.path) < EVEN_STEPS or not far_enough(judge, one.path[-1], plan):
                 point, one.slopes = next(steps, (None, one.slopes))
                 if point is None:
                     break
@@ -191,6 +191,11 @@ class Walk:
     path: list[Point]
     slopes: Slopes | None
     start: Point
+
+    def whole(self, layers: int) -> list[Point]:
+        """Dearest first: from careful settings behind the last even step down to the end."""
+        even = self.path[:EVEN_STEPS]
+        return retreat(even[-1], layers) + even[-1:] + self.path[EVEN_STEPS:]
 
     def recall(self, study: optuna.Study) -> None:
         if kept := study.user_attrs.get(self.key):
