@@ -30,9 +30,9 @@ def test_spot_prints_a_table(deltakwt: Run, trained: str) -> None:
     assert all(word in done.stdout for word in ("file", "word", "score", "ms", "yes.flac"))
 
 
-def test_spot_json(deltakwt: Run, trained: str) -> None:
+def test_spot_json(deltakwt: Run, arm_kwt1: Path) -> None:
     files = [str(CLIPS / f"{word}.flac") for word in (*KEYWORDS, "marvin", "silence")]
-    done = deltakwt("spot", *files, "--model", trained, "--json")
+    done = deltakwt("spot", *files, "--model", arm_kwt1, "--json")
     assert done.returncode == 0
     found = json.loads(done.stdout)
     assert [entry["file"] for entry in found] == files
