@@ -27,6 +27,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         wanted = self.headers.get("Range")
         self.site.requests.append((self.path, wanted))
+        # Taken before anything is answered: a client that has its answer may ask for the next cut.
+        cut, self.site.cut_after = self.site.cut_after, None
         content = self.site.files.get(self.path)
         if content is None:
             self.send_error(404)
@@ -46,10 +48,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_response(200)
         self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
-        body = content[start:]
-        if self.site.cut_after is not None:
-            body, self.site.cut_after = body[: self.site.cut_after], None
-        self.wfile.write(body)
+        self.wfile.write(content[start:][:cut])
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
