@@ -129,12 +129,12 @@ def within(candidate: Candidate, limit: float) -> bool:
     """Whether the loss stays below the limit, with a reserve for chance.
 
     The reserve is at most half the limit. A limit of zero asks for no loss that can be measured:
-    one that is small beside its own standard error.
+    one that is no larger than its own standard error.
     """
-    reserve = RESERVE * candidate.measured.deficit_error
+    error = candidate.measured.deficit_error
     if not limit:
-        return candidate.loss <= reserve
-    return candidate.loss + min(reserve, limit / 2) <= limit
+        return candidate.loss <= error
+    return candidate.loss + min(RESERVE * error, limit / 2) <= limit
 
 
 def _nearest(candidates: Sequence[Candidate], affordable: Sequence[Candidate], goals: Goals) -> str:

@@ -1,0 +1,52 @@
+"""The profiles that come with models: there, honest about what was measured, and worth using."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deltakwt.dataset import draw, read
+from deltakwt.macs import dense_macs
+from deltakwt.model import Model, load
+from deltakwt.registry import SHIPPED, import_tflite
+from deltakwt.tune.goals import NAMED
+
+MODELS = sorted(path.parent.name for path in SHIPPED.glob("*/profiles.json"))
+
+
+@pytest.fixture(params=[*MODELS, "the authors' KWT-1"])
+def tuned(request: pytest.FixtureRequest, tmp_path: Path) -> Model:
+    if request.param in MODELS:
+        return load(request.param)
+    import_tflite(request.getfixturevalue("arm_kwt1"), tmp_path / "imported")
+    return load(tmp_path / "imported")
+
+
+def test_a_model_carries_its_profiles_and_lossless_is_the_default(tuned: Model) -> None:
+    assert set(NAMED) <= set(tuned.profiles.profiles)
+    assert tuned.profile == "lossless"
+    for name in NAMED:
+        profile = tuned.profiles[name]
+        measured = profile.measured
+        low, high = measured["loss_interval"]
+        assert low <= measured["loss"] <= high
+        assert measured["ms"] < measured["dense_ms"]
+        assert measured["data"] != measured["searched"]
+        assert profile.command.startswith("deltakwt tune ")
+    costs = [tuned.profiles[name].measured["macs_percent"] for name in NAMED]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_profiles_do_on_real_clips_what_they_say(tuned: Model, shared: Path) -> None:
+    manifest = draw(shared / "data" / "speech_commands_test_set_v0.02", "test", limit=60, seed=1)
+    audio = np.stack([read(manifest, clip) for clip in manifest.clips])
+    dense = tuned.engine.batch(audio).logits.argmax(axis=1)
+    for name in NAMED:
+        profile = tuned.profiles[name]
+        batch = tuned.engine.batch(audio, thresholds=profile.thresholds, steady=profile.steady)
+        assert (batch.logits.argmax(axis=1) == dense).mean() >= 0.88
+        assert batch.macs is not None
+        whole = 100 * batch.macs.sum(axis=(1, 2)).mean() / dense_macs(tuned.config).sum()
+        assert whole == pytest.approx(profile.measured["macs_percent"], rel=0.25)
