@@ -36,7 +36,10 @@ Delta = Annotated[
     typer.Option("--delta", help="Thresholds in the loop, or the name of a profile of --from."),
 ]
 Epochs = Annotated[
-    int | None, typer.Option("--epochs", min=1, help="Default 96; 20 with --grow, 10 with --from.")
+    int | None,
+    typer.Option(
+        "--epochs", min=1, help="Default 96; 24 with --teacher, 20 with --grow, 10 with --from."
+    ),
 ]
 Batch = Annotated[int, typer.Option("--batch", min=1, max=65_536, help="Clips a step.")]
 Rate = Annotated[

@@ -16,12 +16,14 @@ class Recipe:
     """How strongly clips are changed; the KWT authors' values, and ours for noise and loudness."""
 
     shift_ms: float = 100.0
+    cut_chance: float = 0.04  # words of which half is heard, at an edge of the clip: unknown
+    cut_ms: tuple[float, float] = (430.0, 600.0)
     stretch: float = 0.15  # resampled by 1 - 0.15 ... 1 + 0.15
     stretch_chance: float = 0.7  # the others keep their spectrum untouched
     noise_chance: float = 0.8
     noise_volume: float = 0.1
-    loud_noise_chance: float = 0.3  # of the noisy: mixed at a drawn signal-to-noise ratio instead
-    snr_db: tuple[float, float] = (0.0, 25.0)
+    loud_noise_chance: float = 0.45  # of the noisy: mixed at a drawn signal-to-noise ratio instead
+    snr_db: tuple[float, float] = (0.0, 22.0)
     gain_db: tuple[float, float] = (-10.0, 5.0)
     gain_chance: float = 0.5
     room_chance: float = 0.0  # echoes of a synthetic room, for speech recorded (or made) in none
@@ -31,13 +33,26 @@ class Recipe:
     feature_mask: int = 7  # coefficients at most
 
 
-def move_and_stretch(clips: Tensor, recipe: Recipe, rng: Generator) -> Tensor:
-    """(B, 16000): shifted in time and resampled about the middle, by linear interpolation."""
+def cut_off(count: int, recipe: Recipe, rng: Generator) -> Tensor:
+    """(B, 1) samples by which some clips are moved so far that half of the word is lost, else 0."""
+    low, high = recipe.cut_ms
+    away = low + (high - low) * torch.rand(count, generator=rng)
+    away *= torch.where(_chance(count, 0.5, rng), 1.0, -1.0) * SAMPLE_RATE / 1000
+    return torch.where(_chance(count, recipe.cut_chance, rng), away, 0.0)[:, None]
+
+
+def move_and_stretch(
+    clips: Tensor, recipe: Recipe, rng: Generator, away: Tensor | float = 0.0
+) -> Tensor:
+    """(B, 16000): shifted in time and resampled about the middle, by linear interpolation.
+
+    `away` (B, 1): samples to shift by beside the recipe's.
+    """
     count, samples = clips.shape
     rate = 1 + recipe.stretch * (2 * torch.rand(count, 1, generator=rng) - 1)
     rate = torch.where(_chance(count, recipe.stretch_chance, rng)[:, None], rate, 1.0)
     most = recipe.shift_ms * SAMPLE_RATE / 1000
-    shift = (most * (2 * torch.rand(count, 1, generator=rng) - 1)).round()
+    shift = (most * (2 * torch.rand(count, 1, generator=rng) - 1) + away).round()
     middle = samples / 2
     place = (torch.arange(samples) - middle) * rate + (middle + shift)  # (B, samples)
     before = place.floor()

@@ -22,6 +22,7 @@ from deltakwt.train.cache import Cache
 from deltakwt.train.checkpoint import State
 from deltakwt.train.delta import thresholds_in_the_loop
 from deltakwt.train.features import mel_energies, mfcc
+from deltakwt.train.lessons import lesson
 from deltakwt.train.net import Kwt, Rewrite, keep
 from deltakwt.train.optimiser import update
 from deltakwt.train.parallel import World
@@ -158,6 +159,8 @@ class Trainer:
 
     def _loss(self, shard: Shard, part: float) -> Tensor:
         """Sum over a shard: cross entropy with the label, blended with the teacher's answer."""
+        if self.teacher is not None and part < self.plan.lessons:
+            return lesson(self.net, self.teacher, shard.plain, shard.chosen) * len(shard.labels)
         logits = self.net(shard.features, shard.chosen, self._rewrite(shard, part))
         smoothing = self.plan.smoothing
         loss = F.cross_entropy(logits, shard.labels, label_smoothing=smoothing, reduction="none")
@@ -168,8 +171,7 @@ class Trainer:
             apart = max(2, self.plan.token_group(part))
             frames = torch.arange(0, FRAMES, apart, device=self.device)
             soft = self.teacher(shard.plain, frames).softmax(1)
-        # A teacher may take noise for a word, so what is silence is told by the label alone.
-        share = torch.where(shard.silent, 0.0, self.plan.teacher_share)
+        share = torch.where(shard.certain, 0.0, self.plan.teacher_share)
         taught = F.cross_entropy(logits, soft, reduction="none")
         return ((1 - share) * loss + share * taught).sum()
 

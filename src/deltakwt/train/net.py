@@ -58,6 +58,13 @@ class Kwt(nn.Module):
         `chosen` (n,) are the frames to keep, each with its own position: attention does not
         mind missing tokens, and training on a part of them is faster and regularises.
         """
+        x = self.embed(features, chosen)
+        for layer in range(self.config.layers):
+            x = self.think(self.attend(x, layer, rewrite), layer, rewrite)
+        return self.answer(x)
+
+    def embed(self, features: Tensor, chosen: Tensor | None = None) -> Tensor:
+        """(B, frames, 40) -> (B, T, d): the class token and the frames, each at its place."""
         w = self.tensors
         positions = w["positions"]
         sound = positions[1:]
@@ -65,27 +72,37 @@ class Kwt(nn.Module):
             features, sound = features[:, chosen], sound[chosen]
         x = F.linear(features, w["embed.weight"].T, w["embed.bias"]) + sound  # (B, T-1, d)
         first = (w["class_token"] + positions[0]).expand(len(x), 1, -1)
-        x = torch.cat([first, x], dim=1)  # (B, T, d)
-        for layer in range(self.config.layers):
-            x = self._block(x, layer, rewrite, last=layer == self.config.layers - 1)
-        return F.linear(x[:, 0], w["head.weight"].T, w["head.bias"])
+        return torch.cat([first, x], dim=1)
 
-    def _block(self, x: Tensor, layer: int, rewrite: Rewrite, last: bool) -> Tensor:
-        w = {k: self.tensors[f"blocks.{layer}.{k}"] for k in BLOCK}
-        attended, x = self._attention(x, layer, w, rewrite, last)
-        x = _norm(x + attended, w["norm1.weight"], w["norm1.bias"])
+    def attend(self, x: Tensor, layer: int, rewrite: Rewrite = keep) -> Tensor:
+        """A block's first half, LN(x + MHSA(x)); of the last block, the class token only."""
+        w = self._block(layer)
+        attended, x = self._attention(x, layer, w, rewrite)
+        return _norm(x + attended, w["norm1.weight"], w["norm1.bias"])
+
+    def think(self, x: Tensor, layer: int, rewrite: Rewrite = keep) -> Tensor:
+        """A block's second half, LN(x + MLP(x))."""
+        w = self._block(layer)
         hidden = F.linear(rewrite("mlp_in", layer, x), w["mlp_in.weight"].T, w["mlp_in.bias"])
         hidden = rewrite("mlp_hidden", layer, gelu(hidden))
         x = x + F.linear(hidden, w["mlp_out.weight"].T, w["mlp_out.bias"])
         return _norm(x, w["norm2.weight"], w["norm2.bias"])
 
+    def answer(self, x: Tensor) -> Tensor:
+        """The class token's logits."""
+        return F.linear(x[:, 0], self.tensors["head.weight"].T, self.tensors["head.bias"])
+
+    def _block(self, layer: int) -> dict[str, Tensor]:
+        return {name: self.tensors[f"blocks.{layer}.{name}"] for name in BLOCK}
+
     def _attention(
-        self, x: Tensor, layer: int, w: Mapping[str, Tensor], rewrite: Rewrite, last: bool
+        self, x: Tensor, layer: int, w: Mapping[str, Tensor], rewrite: Rewrite
     ) -> tuple[Tensor, Tensor]:
         """The projected attention and the rows it is added to (the class token's in the last)."""
         batch, tokens, dim = x.shape
         heads = self.config.heads
         seen = rewrite("x", layer, x)
+        last = layer == self.config.layers - 1
         x, asking = (x[:, :1], seen[:, :1]) if last else (x, seen)
         q = rewrite("q", layer, F.linear(asking, w["q.weight"].T))
         k = rewrite("k", layer, F.linear(seen, w["k.weight"].T))

@@ -33,7 +33,9 @@ class Plan:
     ema: float = 0.999
     clip_norm: float = 1.0
     seed: int = 1
-    teacher_share: float = 0.7  # of the loss, where there is a teacher
+    teacher_share: float = 0.5  # of the loss, where there is a teacher
+    lessons: float = 0.0  # part of the run in which a teacher of this shape shows every block
+    lessons_rate: float = 3e-3
     # Fewer tokens at first: (until this part of the run, one frame of so many), then all frames.
     token_groups: tuple[tuple[float, int], ...] = ((0.88, 3), (0.96, 2))
     masking: float = 0.6  # of the authors' SpecAugment, which is made for 140 epochs
@@ -53,10 +55,15 @@ class Plan:
         return Thresholds.parse(self.delta) if self.delta else Thresholds()
 
     def learning_rate(self, part: float) -> float:
-        """At `part` (0 to 1) of the run: a warm-up, then a cosine to zero."""
+        """At `part` (0 to 1) of the run: warm-up and cosine, for lessons and for the rest."""
+        if part < self.lessons:
+            return self.lessons_rate * self._wave(part / self.lessons)
+        return self.rate * self._wave((part - self.lessons) / (1 - self.lessons))
+
+    def _wave(self, part: float) -> float:
         if part < self.warmup:
-            return self.rate * part / self.warmup
-        return self.rate * 0.5 * (1 + math.cos(math.pi * (part - self.warmup) / (1 - self.warmup)))
+            return part / self.warmup
+        return 0.5 * (1 + math.cos(math.pi * (part - self.warmup) / (1 - self.warmup)))
 
     def token_group(self, part: float) -> int:
         return next((group for until, group in self.token_groups if part < until), 1)
@@ -78,16 +85,28 @@ class Plan:
 def from_nothing(
     *, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any
 ) -> Plan:
-    """The long plan: few tokens first, all tokens at the end."""
+    """The long plan: few tokens first, all tokens at the end; a teacher makes it shorter."""
+    if chosen.get("teacher"):
+        chosen = {"lessons": 0.12} | chosen
+    short = chosen.get("lessons", 0.0) > 0
     return Plan(
-        epochs=epochs or 96, rate=rate or 1e-3, **_phases(chosen), **_synthetic(synth), **chosen
+        epochs=epochs or (24 if short else 96),
+        rate=rate or (5e-4 if short else 1e-3),
+        **_phases(chosen),
+        **_synthetic(synth),
+        **chosen,
     )
 
 
 def growing(*, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any) -> Plan:
     """For a widened model: the long plan, shorter, and less of a teacher it will surpass."""
     return from_nothing(
-        epochs=epochs or 20, rate=rate or 5e-4, synth=synth, teacher_share=0.5, **chosen
+        epochs=epochs or 20,
+        rate=rate or 5e-4,
+        synth=synth,
+        teacher_share=0.3,
+        lessons=0.0,
+        **chosen,
     )
 
 
@@ -97,7 +116,7 @@ def fine_tuning(
     """For weights that know much already: all tokens, thresholds throughout; or the long plan."""
     epochs, rate = epochs or 10, rate or 3e-4
     if epochs >= LONG:
-        return from_nothing(epochs=epochs, rate=rate, synth=synth, **chosen)
+        return from_nothing(epochs=epochs, rate=rate, synth=synth, lessons=0.0, **chosen)
     return Plan(
         epochs=epochs,
         rate=rate,
@@ -117,6 +136,8 @@ def _phases(chosen: dict[str, Any]) -> dict[str, Any]:
     """Thresholds need all tokens, and a learning rate that is still high enough for them."""
     if chosen.get("delta"):
         return {"token_groups": ((0.70, 3), (0.82, 2)), "delta_from": 0.82}
+    if chosen.get("lessons"):
+        return {"token_groups": ((0.72, 3), (0.84, 2))}
     return {"token_groups": ((0.88, 3), (0.96, 2))}
 
 

@@ -91,6 +91,9 @@ def train(request: Request, listener: Listener | None = None) -> Weights | None:
         )
     training, validation = (make_task(cache, plan.labels, split) for split in ("train", "val"))
     check(training, validation)
+    teacher = _teacher(plan) if plan.teacher else None
+    if teacher is None or replace(teacher.config, labels=()) != replace(plan.config(), labels=()):
+        plan = replace(plan, lessons=0.0)  # only an equal can show every block
     trainer = Trainer(
         plan,
         state,
@@ -98,7 +101,7 @@ def train(request: Request, listener: Listener | None = None) -> Weights | None:
         training,
         validation,
         request.out,
-        teacher=_teacher(plan) if plan.teacher else None,
+        teacher=teacher,
         world=world,
         device=request.device,
         report=listener.step,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from deltakwt.config import FRAMES
+from deltakwt.config import FRAMES, UNKNOWN
 from deltakwt.train import augment
 from deltakwt.train.cache import Cache
 from deltakwt.train.features import mel_energies, mfcc
@@ -22,7 +22,7 @@ class Shard:
     features: Tensor  # (B, 98, 40) any front end, parts hidden
     plain: Tensor  # (B, 98, 40) of the same sound, whole: what a teacher hears
     labels: Tensor  # (B,)
-    silent: Tensor  # (B,) bool
+    certain: Tensor  # (B,) bool: the label is right whatever a teacher says
     chosen: Tensor | None  # frames to use; None: all
     scale: float  # of the thresholds in the loop
 
@@ -32,15 +32,21 @@ class Source:
 
     def __init__(self, plan: Plan, cache: Cache, device: torch.device) -> None:
         self.plan, self.cache, self.device = plan, cache, device
+        if UNKNOWN in plan.labels:
+            self.unknown, self.recipe = plan.labels.index(UNKNOWN), plan.recipe
+        else:
+            self.unknown, self.recipe = 0, replace(plan.recipe, cut_chance=0.0)
 
     def shard(self, rows: Rows, labels: Rows, number: int, part: float) -> Shard:
         """Shard `number` of the run, at `part` (0 to 1) of it."""
-        plan, recipe = self.plan, self.plan.recipe
+        plan, recipe = self.plan, self.recipe
         rng = torch.Generator().manual_seed((plan.seed << 40) + number)
-        clips = augment.move_and_stretch(self.cache.clips(rows), recipe, rng)
+        silent, answer = torch.from_numpy(rows == SILENT), torch.from_numpy(labels)
+        away = augment.cut_off(len(rows), recipe, rng)
+        clips = augment.move_and_stretch(self.cache.clips(rows), recipe, rng, away)
         clips = augment.rooms(clips, recipe, rng)
         clips = augment.add_noise(clips, self.cache.noises, recipe, rng)
-        silent = torch.from_numpy(rows == SILENT)
+        half = (away[:, 0] != 0) & ~silent  # of a word is not that word
         if silent.any():
             clips[silent] = augment.silence(self.cache.noises, int(silent.sum()), rng)
         smooth, floor = augment.front_end_settings(len(rows), rng)
@@ -55,8 +61,8 @@ class Source:
         return Shard(
             features,
             mfcc(energies),
-            torch.from_numpy(labels).to(to),
-            silent.to(to),
+            torch.where(half, self.unknown, answer).to(to),
+            (silent | half).to(to),
             None if chosen is None else chosen.to(to),
             scale,
         )
