@@ -16,6 +16,7 @@ from deltakwt import frontend, reference
 from deltakwt.audio import read_clip
 from deltakwt.config import KWT1
 from deltakwt.engine import Engine, available_isas, choose_isa
+from deltakwt.provenance import cpu_facts
 from deltakwt.registry import named_models
 from deltakwt.weights import random_tensors
 
@@ -49,14 +50,10 @@ def examine() -> dict[str, Any]:
 
 def _cpu() -> dict[str, Any]:
     """The processor's name and those of its features that matter to kernels."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    facts = {key.strip(): value for key, _, value in (line.partition(":") for line in lines)}
+    facts = cpu_facts()
     flags = facts.get("flags", facts.get("Features", "")).split()
     return {
-        "cpu": facts.get("model name", platform.processor() or "unknown").strip(),
+        "cpu": facts.get("model name", platform.processor() or "unknown"),
         "cpu_features": [flag for flag in flags if flag.startswith(CPU_FEATURES)],
     }
 

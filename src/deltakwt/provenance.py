@@ -21,7 +21,7 @@ def model_name(name: str) -> str:
 def machine(isa: str) -> dict[str, Any]:
     """Processor, cores, kernels, system and Python."""
     return {
-        "processor": _processor(),
+        "processor": cpu_facts().get("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count() or 1,
         "kernels": isa,
         "system": f"{platform.system()} {platform.machine()}",
@@ -29,14 +29,13 @@ def machine(isa: str) -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
+def cpu_facts() -> dict[str, str]:
+    """What the system says of a core; nothing where it does not say."""
     try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        return {}
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def command() -> str:

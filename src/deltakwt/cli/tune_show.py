@@ -34,7 +34,7 @@ def command() -> str:
 
 
 def document(model: Model, pool: Pool, plan: Plan, outcome: Outcome) -> dict[str, Any]:
-    from deltakwt.tune.profiles import machine
+    from deltakwt.provenance import machine
 
     return {
         "model": model.name,
@@ -43,8 +43,7 @@ def document(model: Model, pool: Pool, plan: Plan, outcome: Outcome) -> dict[str
         "mix": str(plan.mix),
         "cost_mix": str(plan.cost_mix),
         "seed": plan.seed,
-        "machine": machine(),
-        "isa": model.engine.isa,
+        "machine": machine(model.engine.isa),
         "command": command(),
         "profiles": {c.name: {**c.point.to_json(), **c.to_json()} for c in outcome.choices},
         "missed": outcome.missed,
@@ -69,7 +68,7 @@ def keep(
         "mix": str(plan.mix),
         "cost_mix": str(plan.cost_mix),
         "seed": plan.seed,
-        "isa": model.engine.isa,
+        "machine": document["machine"],
     }
     profiles = [profile_of(choice, facts, document["command"]) for choice in outcome.choices]
     home = resolve(model.name)

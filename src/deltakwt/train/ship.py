@@ -45,6 +45,7 @@ def store(run: Path, target: Path, tests: list[Manifest]) -> Facts:
     teacher = Path(plan["teacher"])
     plan["teacher"] = teacher.parent.name if teacher.suffix == ".tflite" else teacher.name
     made = Weights(weights.config, weights.tensors, {**facts, "plan": plan})
+    (target / "profiles.json").unlink(missing_ok=True)  # found for other weights
     save_folder(target, made, half=True)
     small, full = load(target), load(run)
     same = all(np.array_equal(_answers(small, test), _answers(full, test)) for test in tests)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ def profile_of(choice: Choice, facts: dict[str, Any], command: str) -> Profile:
         choice.name,
         choice.point.thresholds,
         choice.point.steady,
-        {**choice.to_json(), **facts, "machine": machine()},
+        {**choice.to_json(), **facts},
         command,
     )
 
@@ -30,12 +29,3 @@ def write_profiles(folder: Path, profiles: list[Profile]) -> Profiles:
         known = known.with_profile(profile, default=profile.name == DEFAULT)
     save_profiles(folder, known)
     return known
-
-
-def machine() -> str:
-    """The processor's own name where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
