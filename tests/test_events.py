@@ -36,6 +36,14 @@ def test_lonely_hits_are_no_word() -> None:
     assert find_events([]) == []
 
 
+def test_a_sound_of_few_windows_needs_half_of_them() -> None:
+    one, two, three = (hits("up", 0, *[0.9] * count) for count in (1, 2, 3))
+    assert len(find_events(one, windows=2)) == 1
+    assert find_events(one, windows=3) == []
+    assert len(find_events(two, windows=4)) == 1
+    assert find_events(three, windows=40) == []
+
+
 def test_of_two_words_in_the_same_sound_the_surer_stays() -> None:
     both = hits("stop", 0, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9) + hits("up", 6, 0.8, 0.8, 0.8, 0.8)
     both.sort(key=lambda hit: hit.window)

@@ -129,6 +129,14 @@ def test_spot_of_an_array(trained: str) -> None:
     assert [event.label for event in spotting.events] == ["go", "left", "stop", "yes"]
 
 
+@pytest.mark.parametrize("seconds", [0.9, 1.05, 1.15, 1.25, 1.5])
+def test_a_word_in_a_recording_of_about_a_second_is_spotted(trained: str, seconds: float) -> None:
+    word, _ = soundfile.read(CLIPS / "yes.flac", dtype="float32")
+    longer = np.zeros(int(16_000 * seconds), np.float32)
+    longer[: len(word)] = word[: len(longer)]
+    assert [event.label for event in deltakwt.load(trained).spot(longer).events] == ["yes"]
+
+
 def test_spot_counts_over_all_windows(random_model: Path) -> None:
     found = deltakwt.load(random_model).spot(np.zeros(20_800), thresholds=PAPER)
     assert found.windows == 4

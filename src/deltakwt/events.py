@@ -36,14 +36,15 @@ class Hit:
     score: float
 
 
-def find_events(hits: Sequence[Hit]) -> list[Event]:
-    """Merge the hits of one sound, which are in order of time, into events."""
+def find_events(hits: Sequence[Hit], windows: int = 2 * MIN_HITS) -> list[Event]:
+    """Merge the hits of a sound of so many windows, which are in order of time, into events."""
+    fewest = min(MIN_HITS, (windows + 1) // 2)  # a short sound has few windows in all
     found = [
         (sum(hit.score for hit in part), _event(part))
         for label in sorted({hit.label for hit in hits})
         for run in _runs([hit for hit in hits if hit.label == label])
         for part in _words(run)
-        if len(part) >= MIN_HITS
+        if len(part) >= fewest
     ]
     # Where two words claim the same sound (one is often a part of the other), the one heard
     # longer and more surely stays.

@@ -170,7 +170,7 @@ class Model:
         if heard == 1:
             events = [Event(hit.label, hit.score, 0.0, round(seconds, 3)) for hit in hits]
         else:
-            events = find_events([hit for hit in hits if hit.score >= MIN_SCORE])
+            events = find_events([hit for hit in hits if hit.score >= MIN_SCORE], heard)
         return Spotting(
             os.fspath(sound) if isinstance(sound, str | os.PathLike) else None,
             events,
