@@ -31,6 +31,15 @@ Synth = Annotated[bool, typer.Option("--synth", help="Let espeak-ng say the word
 Start = Annotated[str | None, typer.Option("--from", help="A model to go on from (fine-tuning).")]
 Grow = Annotated[str | None, typer.Option("--grow", help="A model to widen into SIZE.")]
 Teacher = Annotated[str, typer.Option("--teacher", help="A model to learn from (distillation).")]
+Lessons = Annotated[
+    float | None,
+    typer.Option(
+        "--lessons",
+        min=0.0,
+        max=0.95,
+        help="Part of the run in which a teacher of the same size shows every block.",
+    ),
+]
 Delta = Annotated[
     str,
     typer.Option("--delta", help="Thresholds in the loop, or the name of a profile of --from."),
@@ -62,6 +71,7 @@ def register(app: typer.Typer) -> None:
         start: Start = None,
         grow: Grow = None,
         teacher: Teacher = "",
+        lessons: Lessons = None,
         delta: Delta = "",
         epochs: Epochs = None,
         batch: Batch = 128,
@@ -99,6 +109,7 @@ def register(app: typer.Typer) -> None:
             labels=labels,
             data=tuple(map(str, folders)),
             teacher=teacher,
+            lessons=lessons,
             delta=_thresholds(delta, start),
             epochs=epochs,
             rate=rate,

@@ -83,43 +83,51 @@ class Plan:
 
 
 def from_nothing(
-    *, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any
+    *,
+    epochs: int | None,
+    rate: float | None,
+    lessons: float | None = None,
+    synth: bool = False,
+    **chosen: Any,
 ) -> Plan:
     """The long plan: few tokens first, all tokens at the end; a teacher makes it shorter."""
-    if chosen.get("teacher"):
-        chosen = {"lessons": 0.12} | chosen
-    short = chosen.get("lessons", 0.0) > 0
+    if lessons is None:
+        lessons = 0.12 if chosen.get("teacher") else 0.0
     return Plan(
-        epochs=epochs or (24 if short else 96),
-        rate=rate or (5e-4 if short else 1e-3),
-        **_phases(chosen),
+        epochs=epochs or (24 if lessons else 96),
+        rate=rate or (5e-4 if lessons else 1e-3),
+        lessons=lessons,
+        **_phases(bool(chosen.get("delta")), lessons),
         **_synthetic(synth),
         **chosen,
     )
 
 
-def growing(*, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any) -> Plan:
+def growing(
+    *, epochs: int | None, rate: float | None, lessons: float | None = None, **chosen: Any
+) -> Plan:
     """For a widened model: the long plan, shorter, and less of a teacher it will surpass."""
     return from_nothing(
-        epochs=epochs or 20,
-        rate=rate or 5e-4,
-        synth=synth,
-        teacher_share=0.3,
-        lessons=0.0,
-        **chosen,
+        epochs=epochs or 20, rate=rate or 5e-4, lessons=lessons or 0.0, teacher_share=0.3, **chosen
     )
 
 
 def fine_tuning(
-    *, epochs: int | None, rate: float | None, synth: bool = False, **chosen: Any
+    *,
+    epochs: int | None,
+    rate: float | None,
+    lessons: float | None = None,
+    synth: bool = False,
+    **chosen: Any,
 ) -> Plan:
     """For weights that know much already: all tokens, thresholds throughout; or the long plan."""
     epochs, rate = epochs or 10, rate or 3e-4
     if epochs >= LONG:
-        return from_nothing(epochs=epochs, rate=rate, synth=synth, lessons=0.0, **chosen)
+        return from_nothing(epochs=epochs, rate=rate, lessons=lessons or 0.0, synth=synth, **chosen)
     return Plan(
         epochs=epochs,
         rate=rate,
+        lessons=lessons or 0.0,
         ema=0.99,
         token_groups=(),
         ease_from=0.0,
@@ -132,11 +140,11 @@ def fine_tuning(
 LONG = 20  # epochs; from here on dropping tokens pays
 
 
-def _phases(chosen: dict[str, Any]) -> dict[str, Any]:
+def _phases(delta: bool, lessons: float) -> dict[str, Any]:
     """Thresholds need all tokens, and a learning rate that is still high enough for them."""
-    if chosen.get("delta"):
+    if delta:
         return {"token_groups": ((0.70, 3), (0.82, 2)), "delta_from": 0.82}
-    if chosen.get("lessons"):
+    if lessons:
         return {"token_groups": ((0.72, 3), (0.84, 2))}
     return {"token_groups": ((0.88, 3), (0.96, 2))}
 
