@@ -13,15 +13,17 @@ from deltakwt.train import ship
 from deltakwt.train.card import render
 from deltakwt.weights import Weights, load_weights, save_folder
 
+LOG = ("1,2.0,0.5,0.001", "2,1,0.9,0")
+
 
 def finished_run(folder: Path, trained: Path) -> Path:
     """As a training leaves it, with the weights of a model that knows the words."""
     weights = load_weights(trained)
     plan = {"data": ["/home/me/speech"], "teacher": "/home/me/arm-kwt1/x.tflite"}
-    plan |= {"seed": 1, "epochs": 2, "delta": ""}
+    plan |= {"seed": 1, "epochs": 2, "delta": "", "teacher_share": 0.5}
     facts = {"plan": plan, "validation": 0.9, "seconds": 7200}
     save_folder(folder, Weights(weights.config, weights.tensors, facts))
-    (folder / "log.csv").write_text("epoch,loss,validation,rate\n1,2.0,0.5,0.001\n2,1,0.9,0\n")
+    (folder / "log.csv").write_text("\n".join(["epoch,loss,validation,rate", *LOG]))
     return folder
 
 
@@ -30,13 +32,16 @@ def test_weights_are_stored_in_16_bits_where_no_answer_changes(
 ) -> None:
     run = finished_run(tmp_path / "run", arm_kwt1)
     tests = [draw(shared / "data" / "speech_commands_test_set_v0.02", limit=60)]
-    stored = ship.store(run, tmp_path / "kwt-1", tests)
+    stored = ship.store([run, run], tmp_path / "kwt-1", tests)
     assert stored["half"]
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (tmp_path / "kwt-1", run)]
     assert sizes[0] < 0.52 * sizes[1]
     config = (tmp_path / "kwt-1" / "config.json").read_text()
     assert "/home" not in config
-    assert json.loads(config)["training"]["plan"]["teacher"] == "arm-kwt1"
+    for told in json.loads(config)["training"]["runs"]:
+        assert told["plan"]["teacher"] == "arm-kwt1"
+    log = ship.training_log([run, run]).splitlines()
+    assert log == ["run,epoch,loss,validation,rate", *(f"{n},{row}" for n in (1, 2) for row in LOG)]
 
 
 def test_noise_is_mixed_at_the_ratio_it_says() -> None:
@@ -60,11 +65,17 @@ def test_the_card_tells_both_protocols_classes_deltas_noise_and_limits() -> None
     facts = {
         "dense": dense,
         "settings": [setting],
+        "control": [setting | {"model_percent": 43.21}],
         "noise": [{"snr_db": None, "plain": 0.9, "steady": 0.8}],
     }
-    plan = {"seed": 1, "epochs": 2, "delta": "", "teacher": "arm-kwt-1"}
-    stored = {"half": True, "plan": plan, "seconds": 7200}
-    log = "epoch,loss,validation,rate\n1,2.0,0.5,0.001\n"
-    card = render("kwt-1", "deltakwt train", stored, facts, log)
-    for text in ("97.50%", "12.3%", "as recorded", "arm-kwt-1", "CC BY 4.0", "`_silence_`"):
+    plan = {"seed": 7, "epochs": 2, "delta": "", "teacher": "arm-kwt-1", "teacher_share": 0.5}
+    first = {"plan": plan | {"lessons": 0.12}, "validation": 0.9, "seconds": 7200}
+    then = {"plan": plan | {"delta": "0.1_0.2"}, "validation": 0.91, "seconds": 3600}
+    stored = {"half": True, "runs": [first, then]}
+    log = "run,epoch,loss,validation,rate\n1,1,2.0,0.5,0.001\n"
+    commands = ["deltakwt train --out first", "deltakwt train --from first"]
+    card = render("kwt-1", commands, stored, facts, log)
+    expected = ("97.50%", "12.3%", "43.2%", "as recorded", "arm-kwt-1", "CC BY 4.0", "`_silence_`")
+    expected += (*commands, "Seed 7", "first 12%", "`0.1_0.2`", "3.0 hours")
+    for text in expected:
         assert text in card

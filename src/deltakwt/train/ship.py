@@ -1,13 +1,14 @@
-"""A finished run as a model for others: measured, stored small, with its card.
+"""Finished runs as a model for others: measured, stored small, with its card.
 
-    python -m deltakwt.train.ship RUN --to src/deltakwt/models/kwt-1 --test TEST_SET --data V001
+    python -m deltakwt.train.ship RUN [RUN ...] --command CMD [--command CMD ...] [--control RUN] \
+        --to src/deltakwt/models/kwt-1 --test TEST_SET --data V001
 
-Everything in the card is measured here, on the files that are shipped.
+The weights are the last run's; those before it are what it started from. Everything in the card is
+measured here, on the files that are shipped.
 """
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from deltakwt.dataset import NOISE_FOLDER, Clip, Manifest, batches, draw, read
 from deltakwt.evaluate import Evaluation, evaluate
 from deltakwt.frontend import PLAIN, Steady
 from deltakwt.model import Model, load
+from deltakwt.provenance import model_name
 from deltakwt.thresholds import Thresholds
 from deltakwt.train.card import render
 from deltakwt.weights import Weights, load_folder, save_folder, write_atomically
@@ -36,22 +38,36 @@ SNR_DB = (None, 20, 15, 10, 5, 0)  # None: as recorded
 Facts = dict[str, Any]
 
 
-def store(run: Path, target: Path, tests: list[Manifest]) -> Facts:
-    """Write the weights of a run to `target`, in 16 bits if the confusion stays the same."""
-    weights = load_folder(run)
-    facts = dict(weights.training)
-    plan = dict(facts.pop("plan"))
-    plan["data"] = [Path(folder).name for folder in plan["data"]]  # no paths of this machine
-    teacher = Path(plan["teacher"])
-    plan["teacher"] = teacher.parent.name if teacher.suffix == ".tflite" else teacher.name
-    made = Weights(weights.config, weights.tensors, {**facts, "plan": plan})
+def store(runs: list[Path], target: Path, tests: list[Manifest]) -> Facts:
+    """Write the last run's weights to `target`, in 16 bits if the confusion stays the same."""
+    weights = load_folder(runs[-1])
+    told = [_without_paths(load_folder(run).training) for run in runs]
+    made = Weights(weights.config, weights.tensors, {"runs": told})
     (target / "profiles.json").unlink(missing_ok=True)  # found for other weights
     save_folder(target, made, half=True)
-    small, full = load(target), load(run)
+    small, full = load(target), load(runs[-1])
     same = all(np.array_equal(_answers(small, test), _answers(full, test)) for test in tests)
     if not same:
         save_folder(target, made)
-    return {"half": same, "plan": plan, **facts}
+    return {"half": same, "runs": told}
+
+
+def _without_paths(training: Facts) -> Facts:
+    """A run's plan and result, clean of the machine it ran on."""
+    plan = dict(training["plan"])
+    plan["data"] = [Path(folder).name for folder in plan["data"]]
+    plan["teacher"] = model_name(plan["teacher"]) if plan["teacher"] else ""
+    return {**training, "plan": plan}
+
+
+def training_log(runs: list[Path]) -> str:
+    """The logs of all runs as one CSV, with the run's number before the epoch's."""
+    text = ""
+    for number, run in enumerate(runs, 1):
+        head, *rows = (run / "log.csv").read_text(encoding="utf-8").splitlines()
+        text = text or f"run,{head}\n"
+        text += "".join(f"{number},{row}\n" for row in rows)
+    return text
 
 
 def _answers(model: Model, manifest: Manifest) -> NDArray[np.int64]:
@@ -59,8 +75,8 @@ def _answers(model: Model, manifest: Manifest) -> NDArray[np.int64]:
     return _run(model, manifest).confusion
 
 
-def measure(model: Model, test_set: Path, data: Path) -> Facts:
-    """Every figure of the card."""
+def measure(model: Model, control: Model | None, test_set: Path, data: Path) -> Facts:
+    """Every figure of the card; `control` learned as long, without thresholds in the loop."""
     protocols = {
         ("test", silence): draw(test_set, silence=silence) for silence in ("zero", "noise")
     } | {("val", silence): draw(data, "val", silence) for silence in ("zero", "noise")}
@@ -73,6 +89,11 @@ def measure(model: Model, test_set: Path, data: Path) -> Facts:
     return {
         "dense": {f"{split} {silence}": run.to_json() for (split, silence), run in dense.items()},
         "settings": settings,
+        "control": [
+            _setting(control, protocols["test", "noise"], name, text, PLAIN)
+            for name, text in SETTINGS.items()
+            if control
+        ],
         "noise": [_in_noise(model, test_set, data, snr) for snr in SNR_DB],
     }
 
@@ -154,18 +175,20 @@ def _mix(
 
 
 def ship(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, in order.")],
     to: Annotated[Path, typer.Option(help="Model folder to write.")],
     test: Annotated[Path, typer.Option(help="The official v0.02 test set.")],
     data: Annotated[Path, typer.Option(help="Speech Commands with a validation split.")],
-    command: Annotated[str, typer.Option(help="The command of the training, for the card.")],
+    command: Annotated[list[str], typer.Option(help="The command of each run, for the card.")],
+    control: Annotated[Path | None, typer.Option(help="A run without thresholds.")] = None,
 ) -> None:
     """Store, measure and describe a trained model."""
     tests = [draw(test, silence=silence) for silence in ("zero", "noise")]
-    stored = store(run, to, tests)
-    shutil.copyfile(run / "log.csv", to / "training.csv")
-    facts = measure(load(to), test, data)
-    card = render(to.name, command, stored, facts, (to / "training.csv").read_text())
+    stored = store(runs, to, tests)
+    log = training_log(runs)
+    write_atomically(to / "training.csv", log.encode())
+    facts = measure(load(to), load(control) if control else None, test, data)
+    card = render(to.name, command, stored, facts, log)
     write_atomically(to / "README.md", card.encode())
 
 
