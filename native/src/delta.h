@@ -11,14 +11,7 @@ typedef struct {
     const dk_kernels *kernels;
     dk_list *list;
     uint32_t rows, exact;
-    float theta;
-
-    dk_rows in;     /* where NULL: every row is fresh */
-    uint32_t parts; /* the input row is `parts` pieces (heads) of `width`, */
-    uint32_t width; /* each with its own `where` of 1 + rows_max entries */
-    uint32_t where_stride;
-    float *reference; /* (parts * width) */
-    uint32_t *counts; /* (width) kept deltas per feature, or NULL; only with one part */
+    dk_deltas deltas; /* the input and its reference */
 
     const dk_matrix *w;
     const float *bias;

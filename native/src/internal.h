@@ -22,6 +22,25 @@ typedef struct {
     uint32_t rows, groups;
 } dk_list;
 
+/* Rows of a chunk of tokens: row r belongs to token first + r - 1, row 0 carries over from the
+ * chunk before. where[r] is the row that holds r's values: r itself if it was computed (it is
+ * "fresh"), an earlier one if nothing changed. */
+typedef struct {
+    float *at;
+    size_t stride;
+    uint16_t *where;
+} dk_rows;
+
+/* Rows that are compared with what was seen of them last. A row is `parts` pieces (heads) of
+ * `width`, each with its own `where`. */
+typedef struct {
+    dk_rows in; /* where NULL: every row is fresh */
+    uint32_t parts, width, where_stride;
+    float theta;
+    float *reference; /* (parts * width) */
+    uint32_t *counts; /* (width) grows by one where a delta was kept, or NULL; only with one part */
+} dk_deltas;
+
 struct dk_kernels {
     const char *name;
     uint32_t lanes; /* columns are cheapest in multiples of this */
@@ -34,13 +53,14 @@ struct dk_kernels {
     void (*accumulate)(const dk_list *list, const dk_matrix *w, const float *start, float *out,
                        size_t ldo);
 
-    /* Deltas of a row against its reference: keeps |x - reference| > theta, updates the reference
-     * there, writes base + index and delta. Returns how many were kept. May write 16 entries past
-     * the last one. counts (n), if given, grows by one where a delta was kept. */
-    uint32_t (*scan)(const float *x, float *reference, uint32_t n, float theta, uint16_t base,
-                     float *value, uint16_t *index, uint32_t *counts);
+    /* Deltas of the rows first..last: keeps |x - reference| > theta, updates the reference there
+     * and appends to the list. where[r] = r if anything was kept, else where[r - 1]. Returns how
+     * many were kept. May write 16 entries past the last one. */
+    uint32_t (*scan)(const dk_deltas *deltas, uint32_t first, uint32_t last, dk_list *list,
+                     uint16_t *where);
 
-    /* The same without a list: x becomes the new reference, given the previous one. */
+    /* One row without a list: x (n) becomes the new reference, given the previous one. Returns how
+     * many deltas were kept. counts as in dk_deltas. */
     uint32_t (*hold)(float *x, const float *previous, uint32_t n, float theta, uint32_t *counts);
 
     /* Softmax in place of the rows r = 1..rows of x (n floats each) with where[r] == r. */
@@ -64,6 +84,24 @@ struct dk_kernels {
     /* out = log(max(x, 1e-12)) (n). */
     void (*log_floor)(const float *x, float *out, uint32_t n);
 };
+
+static inline int dk_fresh(const dk_deltas *deltas, uint32_t part, uint32_t r) {
+    const uint16_t *where = deltas->in.where;
+    return !where || where[part * deltas->where_stride + r] == r;
+}
+
+/* Fills the last group of a row's `kept` entries with zeros and files its groups under row r. A row
+ * with no entry leaves nothing behind, without a branch that would often be guessed wrong. */
+static inline void dk_close_row(dk_list *list, uint32_t r, uint32_t kept) {
+    size_t at = (size_t)list->groups * DK_GROUP + kept;
+    uint32_t groups = (kept + DK_GROUP - 1) / DK_GROUP;
+    for (uint32_t i = 0; i < DK_GROUP; i++) list->value[at + i] = 0.0f;
+    for (uint32_t i = 0; i < DK_GROUP; i++) list->index[at + i] = 0;
+    list->row[list->rows] = (uint16_t)r;
+    list->length[list->rows] = (uint16_t)groups;
+    list->rows += kept > 0;
+    list->groups += groups;
+}
 
 /* NULL where an instruction set is not part of this build. */
 const dk_kernels *dk_kernels_for(dk_isa isa);

@@ -18,8 +18,8 @@ static dk_list take_list(dk_arena *arena, const dk_config *config, uint32_t chun
     dk_list list;
     list.value = dk_take_floats(arena, groups * DK_GROUP + DK_PAD);
     list.index = (uint16_t *)dk_take(arena, groups * DK_GROUP + 2 * DK_PAD, sizeof(uint16_t));
-    list.row = (uint16_t *)dk_take(arena, chunk, sizeof(uint16_t));
-    list.length = (uint16_t *)dk_take(arena, chunk, sizeof(uint16_t));
+    list.row = (uint16_t *)dk_take(arena, chunk + 1, sizeof(uint16_t));
+    list.length = (uint16_t *)dk_take(arena, chunk + 1, sizeof(uint16_t));
     list.rows = list.groups = 0;
     return list;
 }

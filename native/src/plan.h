@@ -4,15 +4,6 @@
 
 #include "internal.h"
 
-/* Rows of a chunk of tokens: row r belongs to token first + r - 1, row 0 carries over from the
- * chunk before. where[r] is the row that holds r's values: r itself if it was computed (it is
- * "fresh"), an earlier one if nothing changed. */
-typedef struct {
-    float *at;
-    size_t stride;
-    uint16_t *where;
-} dk_rows;
-
 typedef struct {
     uint32_t tokens; /* T */
     uint32_t chunk;  /* tokens that go through a block together */

@@ -82,27 +82,69 @@ static void test_accumulate(uint32_t rows, uint32_t k, uint32_t cols) {
     free(index), free(row), free(length);
 }
 
-static void test_scan(uint32_t n, float theta, int counted) {
-    block x = new_block(n), want = new_block(n), got = copy_of(&want, n);
-    block value = new_block(n + SLACK), other = new_block(n + SLACK);
-    uint16_t *index = (uint16_t *)calloc(n + SLACK, sizeof *index);
-    uint16_t *second = (uint16_t *)calloc(n + SLACK, sizeof *second);
-    uint32_t *counts = (uint32_t *)calloc(n, sizeof *counts);
-    uint32_t *tally = (uint32_t *)calloc(n, sizeof *tally);
-    if (n > 2) x.at[n / 2] = want.at[n / 2] = got.at[n / 2] = 0.25f; /* no change at all */
-    uint32_t kept =
-        dk_scalar.scan(x.at, want.at, n, theta, 7, value.at, index, counted ? counts : NULL);
-    uint32_t again =
-        kernels->scan(x.at, got.at, n, theta, 7, other.at, second, counted ? tally : NULL);
-    CHECK(kept == again, "%s scan %u: kept %u, not %u", kernels->name, n, again, kept);
-    CHECK(!memcmp(want.at, got.at, n * sizeof(float)), "%s scan %u: reference", kernels->name, n);
-    CHECK(!memcmp(value.at, other.at, kept * sizeof(float)), "%s scan %u", kernels->name, n);
-    CHECK(!memcmp(index, second, kept * sizeof *index), "%s scan %u: index", kernels->name, n);
-    CHECK(!memcmp(counts, tally, n * sizeof *counts), "%s scan %u: counts", kernels->name, n);
-    CHECK(kernels->scan(x.at, got.at, n, theta, 7, other.at, second, NULL) == 0,
-          "%s scan %u: the same row again", kernels->name, n);
-    free(x.base), free(want.base), free(got.base), free(value.base), free(other.base);
-    free(index), free(second), free(counts), free(tally);
+/* What a scan of one chunk leaves behind. */
+typedef struct {
+    block value, reference;
+    uint16_t *index, *row, *length, *where;
+    uint32_t *counts, total;
+    dk_list list;
+} scanned;
+
+static scanned scan_with(const dk_kernels *by, dk_deltas deltas, const block *reference,
+                         uint32_t rows, int counted) {
+    uint32_t width = deltas.parts * deltas.width, capacity = rows * (width + DK_GROUP) + SLACK;
+    scanned s;
+    memset(&s, 0, sizeof s);
+    s.value = new_block(capacity);
+    s.reference = copy_of(reference, width);
+    s.index = (uint16_t *)calloc(capacity, sizeof *s.index);
+    s.row = (uint16_t *)calloc(rows + 1, sizeof *s.row);
+    s.length = (uint16_t *)calloc(rows + 1, sizeof *s.length);
+    s.where = (uint16_t *)calloc(rows + 1, sizeof *s.where);
+    s.counts = (uint32_t *)calloc(width, sizeof *s.counts);
+    s.list.value = s.value.at;
+    s.list.index = s.index;
+    s.list.row = s.row;
+    s.list.length = s.length;
+    deltas.reference = s.reference.at;
+    deltas.counts = counted ? s.counts : NULL;
+    s.total = by->scan(&deltas, 1, rows, &s.list, s.where);
+    return s;
+}
+
+static void free_scanned(scanned *s) {
+    free(s->value.base), free(s->reference.base), free(s->index), free(s->row);
+    free(s->length), free(s->where), free(s->counts);
+}
+
+/* Every third row of a part repeats the one before, as `where` says; one feature never changes. */
+static void test_scan(uint32_t parts, uint32_t n, float theta, int counted) {
+    enum { ROWS = 7 };
+    uint32_t width = parts * n, stride = width + 3;
+    block x = new_block(ROWS * stride + width), reference = new_block(width);
+    uint16_t *where = (uint16_t *)calloc((size_t)parts * (ROWS + 1), sizeof *where);
+    for (uint32_t r = 1; r <= ROWS; r++) {
+        x.at[r * stride + width / 2] = reference.at[width / 2];
+        for (uint32_t part = 0; part < parts; part++)
+            where[part * (ROWS + 1) + r] = (uint16_t)((r + part) % 3 ? r : r - 1);
+    }
+    dk_deltas deltas = {{x.at, stride, where}, parts, n, ROWS + 1, theta, NULL, NULL};
+    scanned want = scan_with(&dk_scalar, deltas, &reference, ROWS, counted);
+    scanned got = scan_with(kernels, deltas, &reference, ROWS, counted);
+    uint32_t entries = want.list.groups * DK_GROUP, lists = want.list.rows;
+    CHECK(want.total == got.total && want.list.groups == got.list.groups && lists == got.list.rows,
+          "%s scan %u x %u: kept %u, not %u", kernels->name, parts, n, got.total, want.total);
+#define SAME(what, count) !memcmp(want.what, got.what, (count) * sizeof *want.what)
+    CHECK(SAME(reference.at, width), "%s scan %u x %u: reference", kernels->name, parts, n);
+    CHECK(SAME(value.at, entries), "%s scan %u x %u", kernels->name, parts, n);
+    CHECK(SAME(index, entries), "%s scan %u x %u: index", kernels->name, parts, n);
+    CHECK(SAME(row, lists) && SAME(length, lists), "%s scan %u x %u: rows", kernels->name, parts,
+          n);
+    CHECK(SAME(where, ROWS + 1), "%s scan %u x %u: where", kernels->name, parts, n);
+    CHECK(SAME(counts, width), "%s scan %u x %u: counts", kernels->name, parts, n);
+#undef SAME
+    free_scanned(&want), free_scanned(&got);
+    free(x.base), free(reference.base), free(where);
 }
 
 static void test_hold(uint32_t n, float theta) {
@@ -199,8 +241,10 @@ static void test_table(const dk_frontend *frontend) {
             test_softmax(SIZES[j], SIZES[i], j % 4 ? 5.0f : 100.0f);
         }
         test_gemm(6, 64, SIZES[i], 1);
-        test_scan(SIZES[i], 0.5f, 1);
-        test_scan(SIZES[i], 0.0f, 0);
+        test_scan(1, SIZES[i], 0.5f, 1);
+        test_scan(1, SIZES[i], 0.0f, 0);
+        test_scan(1, SIZES[i], 1.99f, 0); /* rows of which nothing is kept */
+        test_scan(3, SIZES[i], 0.5f, 0);
         test_hold(SIZES[i], 0.5f);
         test_functions(SIZES[i], 1.0f);
         test_functions(SIZES[i], 30.0f);

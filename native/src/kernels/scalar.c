@@ -130,8 +130,8 @@ static void scalar_accumulate(const dk_list *list, const dk_matrix *w, const flo
 
 /* ---- deltas --------------------------------------------------------------------------------- */
 
-static uint32_t scalar_scan(const float *x, float *reference, uint32_t n, float theta,
-                            uint16_t base, float *value, uint16_t *index, uint32_t *counts) {
+static uint32_t scan_part(const float *x, float *reference, uint32_t n, float theta, uint32_t base,
+                          float *value, uint16_t *index, uint32_t *counts) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < n; i++) {
         float delta = x[i] - reference[i];
@@ -143,6 +143,24 @@ static uint32_t scalar_scan(const float *x, float *reference, uint32_t n, float 
         if (counts) counts[i]++;
     }
     return kept;
+}
+
+static uint32_t scalar_scan(const dk_deltas *d, uint32_t first, uint32_t last, dk_list *list,
+                            uint16_t *where) {
+    uint32_t total = 0;
+    for (uint32_t r = first; r <= last; r++) {
+        const float *x = d->in.at + r * d->in.stride;
+        size_t at = (size_t)list->groups * DK_GROUP;
+        uint32_t kept = 0;
+        for (uint32_t part = 0, column = 0; part < d->parts; part++, column += d->width)
+            if (dk_fresh(d, part, r)) /* else the same row again: no delta can be kept */
+                kept += scan_part(x + column, d->reference + column, d->width, d->theta, column,
+                                  list->value + at + kept, list->index + at + kept, d->counts);
+        dk_close_row(list, r, kept);
+        where[r] = kept ? (uint16_t)r : where[r - 1];
+        total += kept;
+    }
+    return total;
 }
 
 static uint32_t scalar_hold(float *x, const float *previous, uint32_t n, float theta,

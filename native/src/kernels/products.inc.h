@@ -1,0 +1,156 @@
+/* Rows times a matrix: all of it, or only what a list holds. Part of vector.inc.h. */
+
+/* ---- dense products ------------------------------------------------------------------------- */
+
+/* out (MR, NV vectors) = a (MR, k) b (k, NV vectors) + bias, accumulated in registers. `tail` > 0:
+ * only so many floats of a single vector. */
+INLINE void tile(const uint32_t MR, const uint32_t NV, const uint32_t tail, const float *a,
+                 size_t lda, const float *b, size_t ldb, uint32_t k, const float *bias, float *out,
+                 size_t ldo) {
+    vf sum[TILE_ROWS][MOST_VECTORS];
+    UNROLL for (uint32_t v = 0; v < NV; v++) {
+        vf from = v_set(0.0f);
+        if (bias) from = tail ? v_load_n(bias, tail, 0.0f) : v_load(bias + v * LANES);
+        UNROLL for (uint32_t r = 0; r < MR; r++) sum[r][v] = from;
+    }
+    for (uint32_t i = 0; i < k; i++, b += ldb) {
+        vf row[MOST_VECTORS];
+        UNROLL for (uint32_t v = 0; v < NV; v++) row[v] =
+            tail ? v_load_n(b, tail, 0.0f) : v_load(b + v * LANES);
+        UNROLL for (uint32_t r = 0; r < MR; r++) {
+            vf x = v_set(a[r * lda + i]);
+            UNROLL for (uint32_t v = 0; v < NV; v++) sum[r][v] = v_fma(x, row[v], sum[r][v]);
+        }
+    }
+    UNROLL for (uint32_t r = 0; r < MR; r++) {
+        UNROLL for (uint32_t v = 0; v < NV; v++) {
+            if (tail)
+                v_store_n(out + r * ldo, sum[r][v], tail);
+            else
+                v_store(out + r * ldo + v * LANES, sum[r][v]);
+        }
+    }
+}
+
+typedef struct {
+    const float *a, *bias;
+    const dk_matrix *w;
+    float *out;
+    size_t lda, ldo, tiles; /* tiles of MR rows each */
+} strip;
+
+/* All tiles that share a column panel come after each other: the panel stays in the cache. */
+INLINE void panel(const uint32_t MR, const uint32_t NV, const uint32_t tail, const strip *s,
+                  uint32_t column) {
+    const float *b = (const float *)s->w->data + column, *bias = s->bias ? s->bias + column : 0;
+    for (size_t t = 0; t < s->tiles; t++)
+        tile(MR, NV, tail, s->a + t * MR * s->lda, s->lda, b, s->w->stride, s->w->rows, bias,
+             s->out + t * MR * s->ldo + column, s->ldo);
+}
+
+INLINE void run_strip(const uint32_t MR, const strip *s) {
+    const uint32_t NV = TILE_VECTORS(MR);
+    uint32_t column = 0, cols = s->w->cols;
+    for (; column + NV * LANES <= cols; column += NV * LANES) panel(MR, NV, 0, s, column);
+    for (; column + LANES <= cols; column += LANES) panel(MR, 1, 0, s, column);
+    if (column < cols) panel(MR, 1, cols - column, s, column);
+}
+
+#define DEFINE_STRIP(MR)                                                                           \
+    static void strip_##MR(const strip *s) { run_strip(MR, s); }
+DEFINE_STRIP(1)
+DEFINE_STRIP(2)
+DEFINE_STRIP(3)
+DEFINE_STRIP(4)
+DEFINE_STRIP(5)
+DEFINE_STRIP(6)
+
+static void KERNEL(gemm)(const float *a, size_t lda, size_t rows, const dk_matrix *w,
+                         const float *bias, float *out, size_t ldo) {
+    static void (*const strips[])(const strip *) = {strip_1, strip_2, strip_3,
+                                                    strip_4, strip_5, strip_6};
+    size_t whole = rows / TILE_ROWS, rest = rows % TILE_ROWS;
+    strip s = {a, bias, w, out, lda, ldo, whole};
+    if (whole) strips[TILE_ROWS - 1](&s);
+    s.a += whole * TILE_ROWS * lda;
+    s.out += whole * TILE_ROWS * ldo;
+    s.tiles = 1;
+    if (rest) strips[rest - 1](&s);
+}
+
+/* ---- sparse products ------------------------------------------------------------------------ */
+
+/* Running results of NV vectors of columns, in registers over all rows of the list. What limits it
+ * is loads, one for each vector of weights; so the four deltas of a group come in one. Few columns
+ * would wait for each other's additions: two sums, joined at the end of a row, do not. */
+INLINE void accumulate_block(const uint32_t NV, const uint32_t tail, const dk_list *list,
+                             const float *w, size_t ldw, const float *start, float *out,
+                             size_t ldo) {
+    const uint32_t chains = 2 * NV <= MANY_VECTORS ? 2 : 1;
+    vf sum[2][MOST_VECTORS];
+    UNROLL for (uint32_t v = 0; v < NV; v++) {
+        sum[0][v] = tail ? v_load_n(start, tail, 0.0f) : v_load(start + v * LANES);
+        sum[1][v] = v_set(0.0f);
+    }
+    const float *value = list->value;
+    const uint16_t *index = list->index;
+    for (uint32_t r = 0; r < list->rows; r++) {
+        for (uint32_t g = list->length[r]; g; g--, value += DK_GROUP, index += DK_GROUP) {
+            vf delta[DK_GROUP];
+            v_set_four(value, delta);
+            UNROLL for (uint32_t i = 0; i < DK_GROUP; i++) {
+                const float *row = w + index[i] * ldw;
+                vf *to = sum[i % chains];
+                UNROLL for (uint32_t v = 0; v < NV; v++) to[v] = v_fma(
+                    delta[i], tail ? v_load_n(row, tail, 0.0f) : v_load(row + v * LANES), to[v]);
+            }
+        }
+        float *to = out + list->row[r] * ldo;
+        UNROLL for (uint32_t v = 0; v < NV; v++) {
+            if (chains == 2) sum[0][v] = v_add(sum[0][v], sum[1][v]);
+            sum[1][v] = v_set(0.0f);
+            if (tail)
+                v_store_n(to, sum[0][v], tail);
+            else
+                v_store(to + v * LANES, sum[0][v]);
+        }
+    }
+}
+
+static void KERNEL(accumulate)(const dk_list *list, const dk_matrix *w, const float *start,
+                               float *out, size_t ldo) {
+    if (!list->rows) return;
+    uint32_t vectors = w->cols / LANES, tail = w->cols % LANES, column = 0;
+    uint32_t passes = (vectors + BLOCK_VECTORS - 1) / BLOCK_VECTORS;
+    for (; passes; passes--) {
+        uint32_t count = (vectors + passes - 1) / passes; /* as even as it gets */
+        const float *from = (const float *)w->data + column;
+        switch (count) {
+#define CASE(NV)                                                                                   \
+    case NV:                                                                                       \
+        accumulate_block(NV, 0, list, from, w->stride, start + column, out + column, ldo);         \
+        break;
+            CASE(1)
+            CASE(2)
+            CASE(3)
+            CASE(4)
+            CASE(5)
+            CASE(6)
+            CASE(7)
+            CASE(8)
+#if BLOCK_VECTORS > 8
+            CASE(9)
+            CASE(10)
+            CASE(11)
+            CASE(12)
+            CASE(13)
+#endif
+#undef CASE
+        }
+        column += count * LANES;
+        vectors -= count;
+    }
+    if (tail)
+        accumulate_block(1, tail, list, (const float *)w->data + column, w->stride, start + column,
+                         out + column, ldo);
+}
