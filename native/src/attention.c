@@ -1,5 +1,6 @@
 /* Q, K, V, and attention over them. */
 #include "pass.h"
+#include "prefetch.h"
 
 #include <math.h>
 #include <string.h>
@@ -131,6 +132,8 @@ static void soften_scores(dk_pass *p, uint32_t head) {
             kept = tokens;
         else if (theta >= 0.0f && is_fresh)
             kept = p->kernels->hold(scores, previous, tokens, theta, NULL);
+        if (head == 0) dk_prefetch(&p->weights->mlp_in, r, p->rows);
+        if (head == 0) dk_prefetch(&p->weights->proj, r, p->rows);
         nonzeros += kept;
         is_fresh = is_fresh && kept;
         plan->soft_where[r] = is_fresh ? (uint16_t)r : plan->soft_where[r - 1];

@@ -7,6 +7,7 @@
 #include "block.h"
 
 #include "pass.h"
+#include "prefetch.h"
 
 #include <string.h>
 
@@ -31,6 +32,8 @@ static void feed_forward(dk_pass *p) {
     for (uint32_t r = 1; r <= p->rows; r++) {
         if (plan->hidden.where[r] == r)
             p->kernels->gelu(dk_row(&plan->hidden, r), dk_row(&plan->hidden, r), m);
+        dk_prefetch(&p->weights->mlp_out, r, p->rows);
+        if (!p->is_last) dk_prefetch(&p->weights[1].qkv, r, p->rows);
     }
     dk_lap(p, DK_STAGE_GELU);
 
