@@ -99,10 +99,11 @@ static void multiply_scores(dk_pass *p, uint32_t head) {
     if (job.trace) job.trace += head * width;
     if (p->run->watch->macs) job.deltas.counts = plan->q_counts + head * width;
     float *running = plan->scores_running + (size_t)head * plan->keys_stride;
+    uint32_t lanes = p->kernels->lanes; /* whole vectors: the keys end in zeros */
     dk_matrix keys = {plan->keys + (size_t)head * width * plan->keys_stride,
                       NULL,
                       width,
-                      plan->tokens,
+                      (plan->tokens + lanes - 1) / lanes * lanes,
                       plan->keys_stride,
                       DK_F32};
     job.w = &keys;

@@ -72,7 +72,10 @@ static void KERNEL(add_norm)(float *x, size_t ldx, const float *r, size_t ldr,
             at[l] = x + (first + l) * ldx;
             added[l] = r + where[first + l] * ldr;
         }
-        norm_rows(at, added, count, gain, bias, n);
+        if (n == 64 && count == LANES) /* KWT-1: loops whose length the compiler knows */
+            norm_rows(at, added, LANES, gain, bias, 64);
+        else
+            norm_rows(at, added, count, gain, bias, n);
     }
 }
 
