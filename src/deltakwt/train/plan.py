@@ -106,10 +106,8 @@ def from_nothing(
 def growing(
     *, epochs: int | None, rate: float | None, lessons: float | None = None, **chosen: Any
 ) -> Plan:
-    """For a widened model: the long plan, shorter, and less of a teacher it will surpass."""
-    return from_nothing(
-        epochs=epochs or 20, rate=rate or 5e-4, lessons=lessons or 0.0, teacher_share=0.3, **chosen
-    )
+    """For a widened model: the long plan, shorter, since it begins with all it knew."""
+    return from_nothing(epochs=epochs or 20, rate=rate or 5e-4, lessons=lessons or 0.0, **chosen)
 
 
 def fine_tuning(
