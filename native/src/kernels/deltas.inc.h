@@ -59,18 +59,18 @@ INLINE uint32_t scan_held(const uint32_t NV, const dk_deltas *d, uint32_t first,
         where[r] = changed;
         if (!dk_fresh(d, 0, r)) continue;
         const float *x = d->in.at + r * d->in.stride;
-        float *value = list.value + (size_t)list.groups * DK_GROUP;
-        uint16_t *index = list.index + (size_t)list.groups * DK_GROUP;
-        size_t kept = 0;
+        size_t at = (size_t)list.groups * DK_GROUP, end = at;
         UNROLL for (uint32_t v = 0; v < NV; v++) {
             vf now = v_load(x + v * LANES), delta = v_sub(now, reference[v]);
             vm keep = v_beyond(delta, limit);
             reference[v] = v_select(keep, now, reference[v]);
-            kept += v_keep(delta, v_number(v * LANES), v_bits(keep), value + kept, index + kept);
+            end += v_keep(delta, v_number(v * LANES), v_bits(keep), list.value + end,
+                          list.index + end);
         }
-        dk_close_row(&list, r, (uint32_t)kept);
+        uint32_t kept = (uint32_t)(end - at);
+        dk_close_row(&list, r, kept);
         where[r] = changed = kept ? (uint16_t)r : changed;
-        total += (uint32_t)kept;
+        total += kept;
     }
     UNROLL for (uint32_t v = 0; v < NV; v++) v_store(d->reference + v * LANES, reference[v]);
     *to = list;

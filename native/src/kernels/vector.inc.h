@@ -28,6 +28,9 @@
 #if defined(DK_QUICK_BUILD) /* a test build: the same code, not unrolled */
 #define INLINE static inline
 #define UNROLL
+#elif defined(__clang__) /* whose "GCC unroll" comes too late for arrays to become registers */
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("clang loop unroll(full)")
 #elif defined(__GNUC__)
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
