@@ -33,7 +33,7 @@ CLIPS = {  # word: voice
 }
 # Words in one longer recording, and the second at which each begins.
 SENTENCE = {"go": 0.6, "left": 2.0, "marvin": 3.4, "stop": 4.8, "yes": 6.2}
-NOISE = 1e-3  # of the room in the longer recording
+NOISE = 1e-3  # of the room: no recording is digitally silent between the words
 
 
 def say(word: str, voice: str) -> np.ndarray:
@@ -47,23 +47,28 @@ def say(word: str, voice: str) -> np.ndarray:
     return samples * (0.5 / np.abs(samples).max())
 
 
+def room(seconds: int) -> np.ndarray:
+    """White noise, 54 dB below the words."""
+    return np.random.default_rng(1).normal(0, NOISE, seconds * RATE).astype(np.float32)
+
+
 def clip(word: str, voice: str) -> np.ndarray:
     """(16000,): the word in the middle of one second."""
     spoken = say(word, voice)[:RATE]
-    second = np.zeros(RATE, np.float32)
+    second = room(1)
     start = (RATE - len(spoken)) // 2
-    second[start : start + len(spoken)] = spoken
+    second[start : start + len(spoken)] += spoken
     return second
 
 
 def sentence() -> np.ndarray:
-    """Some of the words one after the other, in a room that is not quite silent."""
-    room = np.random.default_rng(1).normal(0, NOISE, 8 * RATE).astype(np.float32)
+    """Some of the words one after the other."""
+    sound = room(8)
     for word, start in SENTENCE.items():
         spoken = say(word, CLIPS[word])
         first = round(start * RATE)
-        room[first : first + len(spoken)] += spoken
-    return room
+        sound[first : first + len(spoken)] += spoken
+    return sound
 
 
 def main() -> None:

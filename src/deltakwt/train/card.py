@@ -55,7 +55,7 @@ def _training(commands: Sequence[str], stored: Facts, log: str) -> str:
         " the training split were heard; the background noises are those of the data set. The"
         " steady front end was on for half of all clips throughout. The weights were chosen by"
         " validation; the test set was looked at a few times, to see whether to train on.\n\n"
-        + _table(keys, ([row[key] for key in keys] for row in shown))
+        + _table(keys, ([f"{float(row[key]):.4g}" for key in keys] for row in shown))
         + "\nValidation: 1,000 clips, all of them in the last fifth of a run; every epoch:"
         " `training.csv`.\n"
     )
@@ -156,6 +156,8 @@ LIMITS = """
   with their own devices. Strong accents, children, distance and reverberation were not measured.
 - An unknown word that sounds like a keyword is sometimes taken for it. Whoever acts on a word that
   must not be misheard should ask for it twice.
+- Words cut out by a noise gate, with digital silence around them, were not in the training and are
+  sometimes called unknown; any faint noise cures it.
 - It hears words, not who speaks them: it is no lock.
 """
 
