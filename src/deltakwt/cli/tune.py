@@ -82,8 +82,11 @@ def tune(
         str, typer.Option("--sites", help="all, paper (dense MLP), or names with commas.")
     ] = "all",
     steady: Annotated[
-        bool, typer.Option("--steady/--plain", help="May the front end be steadied?")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--steady/--plain", help="May the front end be steadied? Else only if noise costs."
+        ),
+    ] = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Of the search.")] = 300,
     clips: Annotated[int, typer.Option("--clips", min=16, help="A trial sees at most.")] = 800,
     refine: Annotated[
@@ -108,7 +111,7 @@ def tune(
 ) -> None:
     """Find thresholds for a budget and prove them on clips that the search never saw.
 
-    Without a goal, makes the profiles lossless, balanced (0.5 points) and fast (2 points).
+    Without a goal, makes the profiles lossless, balanced (0.25 points) and fast (1 point).
     """
     from deltakwt.errors import DeltakwtError
     from deltakwt.tune.goals import Goals
@@ -131,12 +134,13 @@ def tune(
     folder = out or Path(f"tune-{Path(model).stem}")
     if join is None:
         make(folder)
+    cost = Mix.parse(cost_mix, "--cost-mix") if cost_mix else quality
     plan = Plan(
         goals=goals,
         mix=quality,
-        cost_mix=Mix.parse(cost_mix, "--cost-mix") if cost_mix else quality,
+        cost_mix=cost,
         sites=wanted,
-        steady=steady,
+        steady="noise" in cost.groups if steady is None else steady,
         trials=trials,
         clips=clips,
         refine=refine,

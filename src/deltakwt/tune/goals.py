@@ -13,10 +13,9 @@ from deltakwt.macs import dense_macs, fewest_macs
 from deltakwt.tune.measure import Measured
 
 RESERVE = 0.5  # standard errors of the loss, kept in hand
-CHANCE = 1.96  # standard errors that a loss of nothing shows in 95 of 100 searches
 
 # What a search without goals makes: points of accuracy each profile may lose.
-NAMED = {"lossless": 0.0, "balanced": 0.5, "fast": 2.0}
+NAMED = {"lossless": 0.0, "balanced": 0.25, "fast": 1.0}
 
 
 class Unreachable(DeltakwtError):
@@ -129,12 +128,12 @@ def choose(candidates: Sequence[Candidate], goals: Goals) -> Candidate:
 def within(candidate: Candidate, limit: float) -> bool:
     """Whether the loss stays below the limit, with a reserve for chance.
 
-    The reserve is at most half the limit. A limit of zero asks for no loss that can be told from
-    chance on these clips: one within the 95% interval about nothing.
+    The reserve is at most half the limit. A limit of zero asks for no loss that can be measured:
+    one that is no larger than its own standard error.
     """
     error = candidate.measured.deficit_error
     if not limit:
-        return candidate.loss <= CHANCE * error
+        return candidate.loss <= error
     return candidate.loss + min(RESERVE * error, limit / 2) <= limit
 
 

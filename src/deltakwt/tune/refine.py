@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log
 from typing import Any
 
@@ -33,7 +34,7 @@ MAX_STEPS = 40
 SHAPES = 3  # level, tilt and bend of a site over the layers
 LEVELLING = 2
 RETREAT = (0.55, 0.65, 0.73, 0.81, 0.9)
-FILLED = 3  # points between two steps
+FILLED = 2  # points between two steps
 
 Report = Callable[[float, float], None]
 
@@ -170,12 +171,15 @@ def walk(
         yield point, found
 
 
-def between(one: Point, two: Point, layers: int) -> list[Point]:
-    """Points between two steps, which lie close enough to be filled in."""
-    start, end = one.table(layers), two.table(layers)
-    shares = (np.arange(FILLED) + 1) / (FILLED + 1)
-    ratio = np.where(start > 0, end / np.where(start > 0, start, 1.0), 1.0)
-    return [two.with_table(start * ratio**share) for share in shares]
+def filled(path: list[Point], layers: int) -> list[Point]:
+    """The path with FILLED points between each step and the next, which lie close together."""
+    shares = np.arange(FILLED + 1) / (FILLED + 1)
+    points = []
+    for one, two in pairwise(path):
+        start, end = one.table(layers), two.table(layers)
+        ratio = np.where(start > 0, end / np.where(start > 0, start, 1.0), 1.0)
+        points += [two.with_table(start * ratio**share) for share in shares]
+    return points + path[-1:]
 
 
 def retreat(point: Point, layers: int) -> list[Point]:

@@ -18,7 +18,7 @@ from deltakwt.tune.goals import NAMED, Candidate, Goals, Unreachable, choose, es
 from deltakwt.tune.measure import Judge, Measured
 from deltakwt.tune.mix import Mix
 from deltakwt.tune.pool import Pool
-from deltakwt.tune.refine import EVEN_STEPS, Slopes, between, retreat, walk
+from deltakwt.tune.refine import EVEN_STEPS, Slopes, filled, retreat, walk
 from deltakwt.tune.search import (
     Search,
     cost_of,
@@ -143,11 +143,8 @@ def tune(
     judge = judge_of(model, pool, plan)
     study = look(model, judge, plan, False, progress)
     walks = refine(study, judge, plan, progress) if plan.refine else []
-    paths = [one.whole(model.config.layers) for one in walks]
+    paths = [filled(one.whole(model.config.layers), model.config.layers) for one in walks]
     measured = measure_all(judge, [*searched_front(study), *chain(*paths)], progress)
-    chosen, _ = choose_all(measured, plan)
-    fill = [p for c in chosen.values() for path in paths for p in beyond(c, path, judge)]
-    measured += measure_all(judge, list(dict.fromkeys(fill)), progress)
     chosen, missed = choose_all(measured, plan)
     if not chosen:
         raise Unreachable(next(iter(missed.values())))
@@ -242,12 +239,3 @@ def choose_all(measured: list[Measured], plan: Plan) -> tuple[dict[str, Candidat
         except Unreachable as error:
             missed[name] = str(error)
     return chosen, missed
-
-
-def beyond(chosen: Candidate, path: list[Point], judge: Judge) -> list[Point]:
-    """Settings between a step of a walk and the next, where a goal may be met more closely."""
-    point = chosen.measured.point
-    if point not in path[:-1]:
-        return []
-    step = path.index(point)
-    return between(path[step], path[step + 1], judge.config.layers)
