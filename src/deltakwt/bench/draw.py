@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -85,14 +86,14 @@ def _loudness(axis: Any, growth: dict[str, Any]) -> None:
     places = range(len(points))
     axis.plot(places, [p["dense_ms"] for p in points], "o-", color=OTHERS, label="dense")
     names = list(points[0]["settings"])
-    for number, name in enumerate(names):
-        shade = 0.35 + 0.65 * (number + 1) / len(names)
+    for mark, name in zip(cycle("osD^vP"), names, strict=False):
         values = [p["settings"][name]["ms"] for p in points]
-        axis.plot(places, values, "o-", color=OURS, alpha=shade, label=name)
+        axis.plot(places, values, f"{mark}-", color=OURS, alpha=0.7, markersize=5, label=name)
     axis.set_xticks(places, [f"{p['amplitude']:g}" for p in points])
     axis.set_ylim(0)
     axis.set_title("white noise of growing amplitude: ms", fontsize=9, loc="left")
     _finish(axis, "amplitude")
+    axis.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _finish(axis: Any, label: str) -> None:
