@@ -121,7 +121,8 @@ ANY = _Any()  # 8 kHz lacks the upper half of what the models listen to
 
 
 def test_eval_json(deltakwt: Run, trained: str, test_set: Path) -> None:
-    done = deltakwt("eval", "--model", trained, "--data", test_set, "--json")
+    command = ("eval", "--model", trained, "--data", test_set, "--json")
+    done = deltakwt(*command, "--profile", "dense")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["clips"] == 24
@@ -131,6 +132,9 @@ def test_eval_json(deltakwt: Run, trained: str, test_set: Path) -> None:
     assert found["seconds"] > 0
     assert (found["split"], found["silence"], found["seed"]) == ("test", "zero", 0)
     assert "macs" not in found
+    usual = json.loads(deltakwt(*command).stdout)  # as the model is set: lossless
+    assert usual["accuracy"] > 0.9
+    assert 10 < usual["macs"]["model_percent"] < 40
 
 
 def test_eval_with_thresholds_counts_by_class(deltakwt: Run, trained: str, full_set: Path) -> None:
