@@ -6,9 +6,8 @@
 #include <string.h>
 
 static dk_matrix columns(const dk_matrix *w, uint32_t first, uint32_t count) {
-    static const size_t sizes[] = {sizeof(float), sizeof(uint16_t), sizeof(int8_t)};
     dk_matrix part = *w;
-    part.data = (const char *)w->data + first * sizes[w->type];
+    part.data = (const char *)w->data + first * dk_weight_size(w);
     part.cols = count;
     return part;
 }
@@ -192,10 +191,7 @@ void dk_attend(dk_pass *p) {
     dk_product_job job =
         dk_job(p, DK_SITE_HEADS, plan->heads, d / config->heads, plan->heads_reference, d);
     job.deltas.parts = config->heads;
-    job.w = &p->weights->proj;
-    job.bias = p->weights->proj_bias;
-    job.out = plan->proj;
-    job.start = plan->proj.at;
-    dk_count_macs(p, DK_PROJECT, dk_run_job(p, &job, DK_SITE_HEADS, DK_PROJECT) * d);
+    dk_layer_job(p, &job, &p->weights->proj, p->weights->proj_bias, plan->proj, DK_SITE_HEADS,
+                 DK_PROJECT);
     dk_add_norm(p, &plan->proj, p->weights->norm1, p->weights->norm1_bias);
 }

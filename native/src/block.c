@@ -21,11 +21,8 @@ static void feed_forward(dk_pass *p) {
     uint32_t d = p->run->model->config.dim, m = p->run->model->config.mlp;
     dk_product_job job = dk_job(p, DK_SITE_MLP_IN, dk_from_token(plan->x, plan->x_stride, p->first),
                                 d, plan->mlp_in_reference, d);
-    job.w = &p->weights->mlp_in;
-    job.bias = p->weights->mlp_in_bias;
-    job.out = plan->hidden;
-    job.start = plan->hidden.at;
-    dk_count_macs(p, DK_MLP1, dk_run_job(p, &job, DK_SITE_MLP_IN, DK_MLP1) * m);
+    dk_layer_job(p, &job, &p->weights->mlp_in, p->weights->mlp_in_bias, plan->hidden,
+                 DK_SITE_MLP_IN, DK_MLP1);
 
     uint32_t last = plan->hidden.where[p->rows]; /* kept before GELU overwrites it */
     if (last) memcpy(plan->hidden.at, dk_row(&plan->hidden, last), m * sizeof(float));
@@ -38,11 +35,8 @@ static void feed_forward(dk_pass *p) {
     dk_lap(p, DK_STAGE_GELU);
 
     job = dk_job(p, DK_SITE_MLP_HIDDEN, plan->hidden, m, plan->hidden_reference, m);
-    job.w = &p->weights->mlp_out;
-    job.bias = p->weights->mlp_out_bias;
-    job.out = plan->mlp;
-    job.start = plan->mlp.at;
-    dk_count_macs(p, DK_MLP2, dk_run_job(p, &job, DK_SITE_MLP_HIDDEN, DK_MLP2) * d);
+    dk_layer_job(p, &job, &p->weights->mlp_out, p->weights->mlp_out_bias, plan->mlp,
+                 DK_SITE_MLP_HIDDEN, DK_MLP2);
     dk_add_norm(p, &plan->mlp, p->weights->norm2, p->weights->norm2_bias);
 }
 

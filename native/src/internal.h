@@ -22,6 +22,11 @@ typedef struct {
     uint32_t rows, groups;
 } dk_list;
 
+static inline size_t dk_weight_size(const dk_matrix *w) {
+    static const size_t sizes[] = {sizeof(float), sizeof(uint16_t), sizeof(int8_t)};
+    return sizes[w->type];
+}
+
 /* Rows of a chunk of tokens: row r belongs to token first + r - 1, row 0 carries over from the
  * chunk before. where[r] is the row that holds r's values: r itself if it was computed (it is
  * "fresh"), an earlier one if nothing changed. */

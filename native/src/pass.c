@@ -59,6 +59,15 @@ int64_t dk_run_job(dk_pass *p, const dk_product_job *job, dk_site site, dk_produ
     return nonzeros;
 }
 
+void dk_layer_job(dk_pass *p, dk_product_job *job, const dk_matrix *w, const float *bias,
+                  dk_rows out, dk_site site, dk_product product) {
+    job->w = w;
+    job->bias = bias;
+    job->out = out;
+    job->start = out.at;
+    dk_count_macs(p, product, dk_run_job(p, job, site, product) * w->cols);
+}
+
 void dk_add_norm(dk_pass *p, const dk_rows *r, const float *gain, const float *bias) {
     dk_plan *plan = p->plan;
     p->kernels->add_norm(plan->x + (p->first + 1) * plan->x_stride, plan->x_stride, r->at,

@@ -35,6 +35,9 @@ dk_product_job dk_job(const dk_pass *p, dk_site site, dk_rows in, uint32_t width
                       size_t trace_width);
 /* Scans and multiplies, with the time of each. Returns the non-zeros. */
 int64_t dk_run_job(dk_pass *p, const dk_product_job *job, dk_site site, dk_product product);
+/* A whole linear layer: out = in W + bias, its MACs counted. */
+void dk_layer_job(dk_pass *p, dk_product_job *job, const dk_matrix *w, const float *bias,
+                  dk_rows out, dk_site site, dk_product product);
 /* x = LN(x + r) for the rows of the chunk. */
 void dk_add_norm(dk_pass *p, const dk_rows *r, const float *gain, const float *bias);
 
