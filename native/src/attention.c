@@ -5,13 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-static dk_matrix columns(const dk_matrix *w, uint32_t first, uint32_t count) {
-    dk_matrix part = *w;
-    part.data = (const char *)w->data + first * dk_weight_size(w);
-    part.cols = count;
-    return part;
-}
-
 /* ---- Q, K, V -------------------------------------------------------------------------------- */
 
 /* Eq. 7 and 9: R(t) = R(t-1) + dX(t) [W_Q W_K W_V]. In the last layer only the class token asks
@@ -19,7 +12,7 @@ static dk_matrix columns(const dk_matrix *w, uint32_t first, uint32_t count) {
 static void project_qkv(dk_pass *p) {
     dk_plan *plan = p->plan;
     uint32_t d = p->run->model->config.dim, skipped = p->is_last ? d : 0;
-    dk_matrix part = columns(&p->weights->qkv, skipped, 3 * d - skipped);
+    dk_matrix part = dk_columns(&p->weights->qkv, skipped, 3 * d - skipped);
     dk_product_job job = dk_job(p, DK_SITE_X, dk_from_token(plan->x, plan->x_stride, p->first), d,
                                 plan->x_reference, d);
     job.w = &part;
@@ -34,9 +27,9 @@ static void project_qkv(dk_pass *p) {
     if (last) p->running = dk_row(&job.out, last);
     job.out.where[0] = before;
     if (p->is_last && p->first == 0) {
-        dk_matrix query = columns(&p->weights->qkv, 0, d);
-        p->kernels->gemm(plan->x + plan->x_stride, plan->x_stride, 1, &query, NULL,
-                         dk_row(&plan->qkv, 1), plan->qkv.stride);
+        dk_matrix query = dk_columns(&p->weights->qkv, 0, d);
+        dk_gemm(p->kernels, plan->x + plan->x_stride, plan->x_stride, 1, &query, NULL,
+                dk_row(&plan->qkv, 1), plan->qkv.stride);
         dk_count_macs(p, DK_XW, (int64_t)d * d);
         dk_lap(p, DK_STAGE_PRODUCT + DK_XW);
     }

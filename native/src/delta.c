@@ -63,18 +63,40 @@ int64_t dk_scan(const dk_product_job *job) {
     return nonzeros;
 }
 
+static uint32_t panel_width(const dk_matrix *w, uint32_t column) {
+    return w->cols - column < w->stride ? w->cols - column : w->stride;
+}
+
+void dk_gemm(const dk_kernels *kernels, const float *a, size_t lda, size_t rows, const dk_matrix *w,
+             const float *bias, float *out, size_t ldo) {
+    for (uint32_t column = 0; column < w->cols; column += w->stride) {
+        dk_matrix panel = dk_columns(w, column, panel_width(w, column));
+        kernels->gemm(a, lda, rows, &panel, bias ? bias + column : NULL, out + column, ldo);
+    }
+}
+
+/* All rows of the list go through one panel before the next: its weights stay in the cache. */
+static void accumulate(const dk_product_job *job, const float *start) {
+    const dk_matrix *w = job->w;
+    for (uint32_t column = 0; column < w->cols; column += w->stride) {
+        dk_matrix panel = dk_columns(w, column, panel_width(w, column));
+        job->kernels->accumulate(job->list, &panel, start + column, job->out.at + column,
+                                 job->out.stride);
+    }
+}
+
 /* Rows first..last in full. */
 static void multiply_run(const dk_product_job *job, uint32_t first, uint32_t last) {
     if (first > last) return;
-    job->kernels->gemm(row_at(&job->deltas.in, first), job->deltas.in.stride, last - first + 1,
-                       job->w, job->bias, job->out.at + first * job->out.stride, job->out.stride);
+    dk_gemm(job->kernels, row_at(&job->deltas.in, first), job->deltas.in.stride, last - first + 1,
+            job->w, job->bias, job->out.at + first * job->out.stride, job->out.stride);
 }
 
 void dk_multiply(const dk_product_job *job) {
     if (job->deltas.theta >= 0.0f) {
         multiply_run(job, 1, job->exact);
         const float *start = job->exact ? row_at(&job->out, job->exact) : job->start;
-        job->kernels->accumulate(job->list, job->w, start, job->out.at, job->out.stride);
+        accumulate(job, start);
         return;
     }
     uint32_t first = 1;

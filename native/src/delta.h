@@ -22,6 +22,9 @@ typedef struct {
     size_t trace_stride;
 } dk_product_job;
 
+/* The kernel of that name over all panels of W. */
+void dk_gemm(const dk_kernels *kernels, const float *a, size_t lda, size_t rows, const dk_matrix *w,
+             const float *bias, float *out, size_t ldo);
 /* Scans the input; builds the list and out.where. Returns the non-zero deltas, exact rows and
  * dense sites counted in full. */
 int64_t dk_scan(const dk_product_job *job);

@@ -27,6 +27,15 @@ static inline size_t dk_weight_size(const dk_matrix *w) {
     return sizes[w->type];
 }
 
+/* Columns of a matrix; of one in panels, whole panels. */
+static inline dk_matrix dk_columns(const dk_matrix *w, uint32_t first, uint32_t count) {
+    dk_matrix part = *w;
+    size_t before = w->stride < w->cols ? (size_t)first * w->rows : first;
+    part.data = (const char *)w->data + before * dk_weight_size(w);
+    part.cols = count;
+    return part;
+}
+
 /* Rows of a chunk of tokens: row r belongs to token first + r - 1, row 0 carries over from the
  * chunk before. where[r] is the row that holds r's values: r itself if it was computed (it is
  * "fresh"), an earlier one if nothing changed. */
@@ -49,12 +58,14 @@ typedef struct {
 struct dk_kernels {
     const char *name;
     uint32_t lanes; /* columns are cheapest in multiples of this */
+    uint32_t panel; /* columns in which large matrices lie, 0: all */
 
-    /* out (rows, w.cols) = a (rows, w.rows) W + bias; bias may be NULL. */
+    /* out (rows, w.cols) = a (rows, w.rows) W + bias; bias may be NULL. Of W, one panel. */
     void (*gemm)(const float *a, size_t lda, size_t rows, const dk_matrix *w, const float *bias,
                  float *out, size_t ldo);
 
-    /* R(t) = R(t-1) + dX(t) W over all rows of the list; `start` is R before the first. */
+    /* R(t) = R(t-1) + dX(t) W over all rows of the list; `start` is R before the first. Of W, one
+     * panel. */
     void (*accumulate)(const dk_list *list, const dk_matrix *w, const float *start, float *out,
                        size_t ldo);
 

@@ -1,5 +1,6 @@
 /* A model in the caller's memory, and the way from features to logits. */
 #include "block.h"
+#include "delta.h"
 #include "internal.h"
 
 #include <math.h>
@@ -51,7 +52,8 @@ uint32_t dk_tensor_count(const dk_config *config) {
 /* One tensor after the other is taken from the list and copied behind the others. */
 typedef struct {
     dk_arena arena;
-    const float *const *tensors; /* NULL: only measure */
+    const float *const *tensors; /* NULL: only measure, what is enough for any kernels */
+    const dk_kernels *kernels;
 } packer;
 
 static const float *pack_vector(packer *p, uint32_t n, size_t tensor) {
@@ -61,17 +63,30 @@ static const float *pack_vector(packer *p, uint32_t n, size_t tensor) {
     return out;
 }
 
-/* `count` matrices (rows, cols) side by side, rows at a cache-friendly stride. */
+/* Large matrices lie in panels of so few columns that a first-level cache holds one while all
+ * tokens pass. With few inputs it holds many columns at once, and few columns are one panel anyway.
+ */
+static uint32_t stride_for(const packer *p, uint32_t rows, uint32_t cols, uint32_t count) {
+    uint32_t panel = p->kernels ? p->kernels->panel : 0;
+    int is_large = panel && rows > 64 && cols > 64 && cols % panel == 0;
+    return is_large ? panel : dk_stride(count * cols);
+}
+
+/* `count` matrices (rows, cols) side by side. */
 static dk_matrix pack_matrices(packer *p, uint32_t rows, uint32_t cols, size_t tensor,
                                uint32_t count) {
-    uint32_t stride = dk_stride(count * cols);
-    float *out = dk_take_floats(&p->arena, (size_t)rows * stride);
-    if (out) memset(out, 0, ((size_t)rows * stride + DK_PAD) * sizeof *out);
-    for (uint32_t i = 0; out && i < count; i++)
+    uint32_t all = count * cols, stride = stride_for(p, rows, cols, count);
+    size_t n = (size_t)(all + stride - 1) / stride * rows * stride;
+    float *out = dk_take_floats(&p->arena, n);
+    if (out) memset(out, 0, (n + DK_PAD) * sizeof *out);
+    dk_matrix matrix = {out, NULL, rows, all, stride, DK_F32};
+    uint32_t width = cols < stride ? cols : stride;
+    for (uint32_t column = 0; out && column < all; column += width) {
+        const float *from = p->tensors[tensor + column / cols] + column % cols;
+        float *to = (float *)dk_columns(&matrix, column, width).data;
         for (uint32_t r = 0; r < rows; r++)
-            memcpy(out + (size_t)r * stride + i * cols, p->tensors[tensor + i] + (size_t)r * cols,
-                   cols * sizeof *out);
-    dk_matrix matrix = {out, NULL, rows, count * cols, stride, DK_F32};
+            memcpy(to + (size_t)r * stride, from + (size_t)r * cols, width * sizeof *to);
+    }
     return matrix;
 }
 
@@ -115,7 +130,7 @@ static dk_model *pack_model(packer *p, const dk_config *c) {
 
 size_t dk_model_size(const dk_config *config) {
     if (dk_check_config(config)) return 0;
-    packer p = {dk_arena_at(NULL), NULL};
+    packer p = {dk_arena_at(NULL), NULL, NULL};
     pack_model(&p, config);
     return dk_arena_size(&p.arena);
 }
@@ -128,9 +143,9 @@ dk_status dk_model_init(void *memory, size_t size, const dk_config *config,
     if (!dk_isa_available(isa)) return DK_BAD_ISA;
     for (uint32_t i = 0; i < dk_tensor_count(config); i++)
         if (!tensors[i]) return DK_BAD_ARGUMENT;
-    packer p = {dk_arena_at(memory), tensors};
+    packer p = {dk_arena_at(memory), tensors, dk_kernels_for(isa)};
     dk_model *model = pack_model(&p, config);
-    model->kernels = dk_kernels_for(isa);
+    model->kernels = p.kernels;
     *out = model;
     return DK_OK;
 }
@@ -149,8 +164,8 @@ static void embed(const dk_model *model, const float *features, const dk_plan *p
     const dk_config *c = &model->config;
     float *x = plan->x + plan->x_stride;
     memcpy(x, model->class_token, c->dim * sizeof *x);
-    model->kernels->gemm(features, c->features, c->frames, &model->embed, model->embed_bias,
-                         x + plan->x_stride, plan->x_stride);
+    dk_gemm(model->kernels, features, c->features, c->frames, &model->embed, model->embed_bias,
+            x + plan->x_stride, plan->x_stride);
     for (uint32_t t = 0; t < plan->tokens; t++)
         for (uint32_t i = 0; i < c->dim; i++)
             x[t * plan->x_stride + i] += model->positions[t * c->dim + i];
@@ -177,7 +192,7 @@ dk_status dk_run(const dk_model *model, const float *features, const float *thre
     embed(model, features, &plan);
     dk_run_state run = {model, thresholds, watch, &plan};
     for (uint32_t layer = 0; layer < c->layers; layer++) dk_block(&run, layer);
-    model->kernels->gemm(plan.x + plan.x_stride, plan.x_stride, 1, &model->head, model->head_bias,
-                         logits, c->labels);
+    dk_gemm(model->kernels, plan.x + plan.x_stride, plan.x_stride, 1, &model->head,
+            model->head_bias, logits, c->labels);
     return DK_OK;
 }

@@ -5,7 +5,8 @@
 #include "deltakwt.h"
 
 static const dk_config SMALL = {24, 3, 40, 3, 5, 20, 7};
-static const dk_config LONG = {16, 1, 20, 2, 4, 300, 6}; /* more tokens than one chunk */
+static const dk_config LONG = {16, 1, 20, 2, 4, 300, 6};  /* more tokens than one chunk */
+static const dk_config WIDE = {128, 2, 192, 2, 5, 20, 7}; /* wide enough for panels */
 static const dk_config ONE = {8, 2, 8, 1, 2, 1, 3};
 
 typedef struct {
@@ -185,6 +186,7 @@ static void test_refusals(void) {
 int main(void) {
     test_model(&SMALL);
     test_model(&LONG);
+    test_model(&WIDE);
     test_model(&ONE);
     const dk_steady smooth = {1, 0.0, 0.2}, floored = {1, 2.0, 0.2};
     for (int isa = 0; isa < DK_ISAS; isa++) {

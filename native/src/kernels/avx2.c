@@ -10,6 +10,7 @@
 #define TILE_VECTORS(rows) ((rows) > 3 ? 2u : (rows) > 1 ? 4u : 8u)
 #define BLOCK_VECTORS 13
 #define MANY_VECTORS 12
+#define PANEL 32 /* with the 192 inputs of KWT-3, 24 KB */
 
 typedef __m256 vf;
 typedef __m256 vm;

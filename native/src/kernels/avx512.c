@@ -14,6 +14,7 @@
 #define TILE_VECTORS(rows) ((rows) > 2 ? 4u : (rows) > 1 ? 6u : 12u)
 #define BLOCK_VECTORS 8 /* 128 columns of weights, which a first-level cache holds */
 #define MANY_VECTORS 16
+#define PANEL 64 /* four vectors, and two sums of each: fewer would wait for each other */
 
 typedef __m512 vf;
 typedef __mmask16 vm;

@@ -10,6 +10,7 @@
 #define TILE_VECTORS(rows) ((rows) > 3 ? 4u : (rows) > 1 ? 6u : 12u)
 #define BLOCK_VECTORS 13
 #define MANY_VECTORS 20
+#define PANEL 32
 
 typedef float32x4_t vf;
 typedef uint32x4_t vm;

@@ -7,6 +7,7 @@
  *   TILE_ROWS           rows of the largest tile
  *   BLOCK_VECTORS       vectors of running results that `accumulate` keeps in registers
  *   MANY_VECTORS        sums that may be under way at once
+ *   PANEL               columns of a panel of weights
  * and a few inline functions
  *   v_load v_store v_load_n v_store_n v_set v_add v_sub v_mul v_div v_fma v_sqrt v_min v_max
  *   v_sum v_largest     over all lanes
@@ -50,6 +51,7 @@ enum { MOST_VECTORS = 16 }; /* of any block or tile below */
 #define KERNEL_TABLE(name)                                                                         \
     {name,                                                                                         \
      LANES,                                                                                        \
+     PANEL,                                                                                        \
      KERNEL(gemm),                                                                                 \
      KERNEL(accumulate),                                                                           \
      KERNEL(scan),                                                                                 \
