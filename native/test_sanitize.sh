@@ -38,7 +38,7 @@ objects=
 for file in "$here"/src/*.c "$here/src/kernels/scalar.c"; do compile "$file" ""; done
 for kernel in $kernels; do
     case $kernel in
-    avx2) extra="-mavx2 -mfma" ;;
+    avx2) extra="-mavx2 -mfma -mf16c" ;;
     avx512)
         case $common in
         *DK_AVX512_HEADER*) extra="-mavx2 -mfma -Wno-psabi" ;; # simde does without the real instructions

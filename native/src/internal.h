@@ -57,8 +57,8 @@ typedef struct {
 
 struct dk_kernels {
     const char *name;
-    uint32_t lanes; /* columns are cheapest in multiples of this */
-    uint32_t panel; /* columns in which large matrices lie, 0: all */
+    uint32_t lanes;    /* columns are cheapest in multiples of this */
+    uint32_t panel[2]; /* columns in which large matrices lie, by type; 0: all */
 
     /* out (rows, w.cols) = a (rows, w.rows) W + bias; bias may be NULL. Of W, one panel. */
     void (*gemm)(const float *a, size_t lda, size_t rows, const dk_matrix *w, const float *bias,

@@ -1,6 +1,7 @@
 /* A model's weights in the caller's memory, laid out for the kernels that will read them. */
 #include "internal.h"
 
+#include <math.h>
 #include <string.h>
 
 uint32_t dk_tensor_count(const dk_config *config) {
@@ -21,29 +22,62 @@ static const float *pack_vector(packer *p, uint32_t n, size_t tensor) {
     return out;
 }
 
+/* Half precision of x. Returns 0 if it is not x exactly. */
+static int to_half(float x, uint16_t *half) {
+    float size = fabsf(x),
+          scaled = size * 1.925929944387236e-34f; /* 2^-112: to a half's exponent */
+    uint32_t bits;
+    memcpy(&bits, &scaled, sizeof bits);
+    *half = (uint16_t)(bits >> 13 | (signbit(x) ? 0x8000u : 0u));
+    return scaled * 5.192296858534828e33f == size && !(bits & 0x1fffu) && bits < 0x7c00u << 13;
+}
+
+static int are_halves(const float *x, size_t n) {
+    uint16_t half;
+    for (size_t i = 0; i < n; i++)
+        if (!to_half(x[i], &half)) return 0;
+    return 1;
+}
+
 /* Large matrices lie in panels of so few columns that a first-level cache holds one while all
- * tokens pass. With few inputs it holds many columns at once, and few columns are one panel anyway.
- */
-static uint32_t stride_for(const packer *p, uint32_t rows, uint32_t cols, uint32_t count) {
-    uint32_t panel = p->kernels ? p->kernels->panel : 0;
-    int is_large = panel && rows > 64 && cols > 64 && cols % panel == 0;
-    return is_large ? panel : dk_stride(count * cols);
+ * tokens pass; in half precision where that changes no weight, as in models stored so. With few
+ * inputs the cache holds many columns at once, and few columns are one panel anyway. */
+static dk_matrix shape(const packer *p, uint32_t rows, uint32_t cols, size_t tensor,
+                       uint32_t count) {
+    dk_matrix matrix = {NULL, NULL, rows, count * cols, dk_stride(count * cols), DK_F32};
+    if (!p->kernels || rows <= 64 || cols <= 64) return matrix;
+    uint32_t floats = p->kernels->panel[DK_F32], halves = p->kernels->panel[DK_F16];
+    int is_half = halves && cols % halves == 0;
+    for (uint32_t i = 0; is_half && i < count; i++)
+        is_half = are_halves(p->tensors[tensor + i], (size_t)rows * cols);
+    if (floats && cols % floats == 0) matrix.stride = floats;
+    if (is_half) matrix.stride = halves;
+    if (is_half) matrix.type = DK_F16;
+    return matrix;
+}
+
+static void copy_weights(const float *from, uint32_t n, dk_type type, void *to) {
+    if (type == DK_F32) memcpy(to, from, n * sizeof *from);
+    for (uint32_t i = 0; type == DK_F16 && i < n; i++) to_half(from[i], (uint16_t *)to + i);
 }
 
 /* `count` matrices (rows, cols) side by side. */
 static dk_matrix pack_matrices(packer *p, uint32_t rows, uint32_t cols, size_t tensor,
                                uint32_t count) {
-    uint32_t all = count * cols, stride = stride_for(p, rows, cols, count);
-    size_t n = (size_t)(all + stride - 1) / stride * rows * stride;
-    float *out = dk_take_floats(&p->arena, n);
-    if (out) memset(out, 0, (n + DK_PAD) * sizeof *out);
-    dk_matrix matrix = {out, NULL, rows, all, stride, DK_F32};
-    uint32_t width = cols < stride ? cols : stride;
-    for (uint32_t column = 0; out && column < all; column += width) {
+    dk_matrix matrix = shape(p, rows, cols, tensor, count);
+    size_t size = dk_weight_size(&matrix);
+    size_t panels = (matrix.cols + matrix.stride - 1) / matrix.stride;
+    size_t n = panels * rows * matrix.stride + DK_PAD;
+    void *data = dk_take(&p->arena, n, size);
+    matrix.data = data;
+    if (!data) return matrix;
+    memset(data, 0, n * size);
+    uint32_t width = cols < matrix.stride ? cols : matrix.stride;
+    for (uint32_t column = 0; column < matrix.cols; column += width) {
         const float *from = p->tensors[tensor + column / cols] + column % cols;
-        float *to = (float *)dk_columns(&matrix, column, width).data;
-        for (uint32_t r = 0; r < rows; r++)
-            memcpy(to + (size_t)r * stride, from + (size_t)r * cols, width * sizeof *to);
+        char *to = (char *)dk_columns(&matrix, column, width).data;
+        for (uint32_t r = 0; r < rows; r++, from += cols, to += matrix.stride * size)
+            copy_weights(from, width, matrix.type, to);
     }
     return matrix;
 }

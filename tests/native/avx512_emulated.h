@@ -5,6 +5,7 @@
 
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx512.h>
+#include <simde/x86/f16c.h>
 
 #include <stdint.h>
 #include <string.h>
@@ -74,6 +75,18 @@ static inline simde__m256i emulated_cvtepi32_epi16(simde__m512i a) {
     return out.vector;
 }
 
+static inline simde__m512 emulated_cvtph_ps(simde__m256i halves) {
+    simde__m128i part[2];
+    lanes512 out;
+    memcpy(part, &halves, sizeof halves);
+    for (int i = 0; i < 2; i++) {
+        simde__m256 eight = simde_mm256_cvtph_ps(part[i]);
+        memcpy(out.f + 8 * i, &eight, sizeof eight);
+    }
+    return out.vector;
+}
+
+#undef _mm512_cvtph_ps
 #undef _mm512_mask_loadu_ps
 #undef _mm512_mask_storeu_ps
 #undef _mm512_permute_ps
@@ -81,6 +94,7 @@ static inline simde__m256i emulated_cvtepi32_epi16(simde__m512i a) {
 #undef _mm512_srai_epi32
 #undef _mm512_cvtepi32_ps
 #undef _mm512_cvtepi32_epi16
+#define _mm512_cvtph_ps emulated_cvtph_ps
 #define _mm512_mask_loadu_ps emulated_mask_loadu_ps
 #define _mm512_mask_storeu_ps emulated_mask_storeu_ps
 #define _mm512_permute_ps emulated_permute_ps

@@ -68,8 +68,20 @@ static void run(const dk_config *c, const weights *w, dk_isa isa, const float *f
     free(memory), free(scratch);
 }
 
-static void test_model(const dk_config *c) {
+/* Cut down to what half precision holds, some to the multiples of 2^-24 next to zero. */
+static void halve_weights(const dk_config *c, weights *w) {
+    for (uint32_t i = 0; i < w->count; i++)
+        for (size_t k = 0; k < tensor_size(c, i); k++) {
+            float *x = &w->tensors[i][k];
+            if (k % 50 == 0) *x *= 1e-4f;
+            float step = ldexpf(1.0f, ilogbf(fmaxf(fabsf(*x), 0x1p-14f)) - 10);
+            *x = truncf(*x / step) * step;
+        }
+}
+
+static void test_model(const dk_config *c, int is_half) {
     weights w = random_weights(c);
+    if (is_half) halve_weights(c, &w);
     size_t n = (size_t)c->frames * c->features;
     float *features = (float *)malloc(n * sizeof *features);
     for (size_t i = 0; i < n; i++) features[i] = i < c->features ? uniform() : features[i - 1];
@@ -184,10 +196,11 @@ static void test_refusals(void) {
 }
 
 int main(void) {
-    test_model(&SMALL);
-    test_model(&LONG);
-    test_model(&WIDE);
-    test_model(&ONE);
+    test_model(&SMALL, 0);
+    test_model(&LONG, 0);
+    test_model(&WIDE, 0);
+    test_model(&WIDE, 1);
+    test_model(&ONE, 0);
     const dk_steady smooth = {1, 0.0, 0.2}, floored = {1, 2.0, 0.2};
     for (int isa = 0; isa < DK_ISAS; isa++) {
         if (!dk_isa_available((dk_isa)isa)) continue;

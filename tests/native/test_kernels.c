@@ -31,12 +31,27 @@ static block copy_of(const block *other, size_t n) {
     return made;
 }
 
-static void test_gemm(uint32_t rows, uint32_t k, uint32_t cols, int biased) {
+/* Weights of a type, in a block. The halves are below one, and some no longer normal. */
+static const void *new_weights(size_t n, dk_type type, block *made) {
+    *made = new_block(n);
+    if (type == DK_F32) return made->at;
+    free(made->base);
+    uint16_t *halves = (uint16_t *)malloc((n + offset) * sizeof *halves);
+    made->base = halves;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t size = (uint32_t)(fabsf(uniform()) * 0x3bff), sign = uniform() < 0.0f ? 0x8000 : 0;
+        halves[offset + i] = (uint16_t)(size | sign);
+    }
+    return halves + offset;
+}
+
+static void test_gemm(uint32_t rows, uint32_t k, uint32_t cols, int biased, dk_type type) {
     uint32_t lda = k + 1, ldw = cols + 2, ldo = cols + 3;
-    block a = new_block((rows - 1) * lda + k), w = new_block((k - 1) * ldw + cols);
+    block a = new_block((rows - 1) * lda + k), w;
     block bias = new_block(cols), want = new_block((rows - 1) * ldo + cols);
     block got = copy_of(&want, (rows - 1) * ldo + cols);
-    dk_matrix matrix = {w.at, NULL, k, cols, ldw, DK_F32};
+    const void *data = new_weights((k - 1) * ldw + cols, type, &w);
+    dk_matrix matrix = {data, NULL, k, cols, ldw, type};
     dk_scalar.gemm(a.at, lda, rows, &matrix, biased ? bias.at : NULL, want.at, ldo);
     kernels->gemm(a.at, lda, rows, &matrix, biased ? bias.at : NULL, got.at, ldo);
     float worst = largest_difference(want.at, got.at, (rows - 1) * ldo + cols);
@@ -45,9 +60,9 @@ static void test_gemm(uint32_t rows, uint32_t k, uint32_t cols, int biased) {
 }
 
 /* A list made by the scalar scan of random rows. */
-static void test_accumulate(uint32_t rows, uint32_t k, uint32_t cols) {
+static void test_accumulate(uint32_t rows, uint32_t k, uint32_t cols, dk_type type) {
     uint32_t ldw = cols + 5, ldo = cols + 1, capacity = rows * (k + DK_GROUP) + SLACK;
-    block w = new_block((k - 1) * ldw + cols), value = new_block(capacity), start = new_block(cols);
+    block w, value = new_block(capacity), start = new_block(cols);
     block want = new_block(rows * ldo + cols), got = copy_of(&want, rows * ldo + cols);
     uint16_t *index = (uint16_t *)calloc(capacity, sizeof *index);
     uint16_t *row = (uint16_t *)calloc(rows, sizeof *row);
@@ -70,7 +85,8 @@ static void test_accumulate(uint32_t rows, uint32_t k, uint32_t cols) {
         length[list.rows++] = (uint16_t)groups;
         list.groups += groups;
     }
-    dk_matrix matrix = {w.at, NULL, k, cols, ldw, DK_F32};
+    const void *data = new_weights((k - 1) * ldw + cols, type, &w);
+    dk_matrix matrix = {data, NULL, k, cols, ldw, type};
     dk_scalar.accumulate(&list, &matrix, start.at, want.at, ldo);
     kernels->accumulate(&list, &matrix, start.at, got.at, ldo);
     /* Sums run over all rows, in another order: the error is that of the largest of them. */
@@ -234,13 +250,15 @@ static void test_energies(const dk_frontend *frontend, uint32_t frames) {
 static void test_table(const dk_frontend *frontend) {
     for (int i = 0; i < COUNT; i++) {
         for (int j = 0; j < COUNT; j += 2) {
-            test_gemm(SIZES[j], SIZES[(i + j) % COUNT], SIZES[i], j % 4 == 0);
-            test_accumulate(SIZES[j], SIZES[(i + j) % COUNT], SIZES[i]);
+            for (dk_type type = DK_F32; type <= DK_F16; type++) {
+                test_gemm(SIZES[j], SIZES[(i + j) % COUNT], SIZES[i], j % 4 == 0, type);
+                test_accumulate(SIZES[j], SIZES[(i + j) % COUNT], SIZES[i], type);
+            }
             test_add_norm(SIZES[j], SIZES[i]);
             test_transpose(SIZES[j], SIZES[i]);
             test_softmax(SIZES[j], SIZES[i], j % 4 ? 5.0f : 100.0f);
         }
-        test_gemm(6, 64, SIZES[i], 1);
+        test_gemm(6, 64, SIZES[i], 1, DK_F32);
         test_scan(1, SIZES[i], 0.5f, 1);
         test_scan(1, SIZES[i], 0.0f, 0);
         test_scan(1, SIZES[i], 1.99f, 0); /* rows of which nothing is kept */
@@ -250,7 +268,10 @@ static void test_table(const dk_frontend *frontend) {
         test_functions(SIZES[i], 30.0f);
         test_functions(SIZES[i], 1e4f);
     }
-    for (uint32_t cols = 176; cols <= 256; cols += 16) test_accumulate(9, 64, cols);
+    for (uint32_t cols = 176; cols <= 256; cols += 16) {
+        test_accumulate(9, 64, cols, DK_F32);
+        test_accumulate(9, 64, cols, DK_F16);
+    }
     for (uint32_t frames = 1; frames <= 33; frames += 4) test_energies(frontend, frames);
 }
 

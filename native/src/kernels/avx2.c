@@ -1,4 +1,4 @@
-/* x86-64 with AVX2 and FMA: eight lanes, sixteen registers. */
+/* x86-64 with AVX2, FMA and F16C: eight lanes, sixteen registers. */
 #include <immintrin.h>
 #include <math.h>
 #include <stddef.h>
@@ -10,12 +10,16 @@
 #define TILE_VECTORS(rows) ((rows) > 3 ? 2u : (rows) > 1 ? 4u : 8u)
 #define BLOCK_VECTORS 13
 #define MANY_VECTORS 12
-#define PANEL 32 /* with the 192 inputs of KWT-3, 24 KB */
+#define PANEL_FLOATS 32 /* with the 192 inputs of KWT-3, 24 KB */
+#define PANEL_HALVES 64
 
 typedef __m256 vf;
 typedef __m256 vm;
 
 static inline vf v_load(const float *p) { return _mm256_loadu_ps(p); }
+static inline vf v_load_halves(const uint16_t *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
 static inline void v_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
 static inline vf v_set(float a) { return _mm256_set1_ps(a); }
 static inline vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }

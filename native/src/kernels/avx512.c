@@ -14,12 +14,16 @@
 #define TILE_VECTORS(rows) ((rows) > 2 ? 4u : (rows) > 1 ? 6u : 12u)
 #define BLOCK_VECTORS 8 /* 128 columns of weights, which a first-level cache holds */
 #define MANY_VECTORS 16
-#define PANEL 64 /* four vectors, and two sums of each: fewer would wait for each other */
+#define PANEL_FLOATS 64 /* four vectors, and two sums of each: fewer would wait for each other */
+#define PANEL_HALVES 64
 
 typedef __m512 vf;
 typedef __mmask16 vm;
 
 static inline vf v_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline vf v_load_halves(const uint16_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
 static inline void v_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
 static inline vf v_set(float a) { return _mm512_set1_ps(a); }
 static inline vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }

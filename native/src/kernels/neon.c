@@ -10,12 +10,16 @@
 #define TILE_VECTORS(rows) ((rows) > 3 ? 4u : (rows) > 1 ? 6u : 12u)
 #define BLOCK_VECTORS 13
 #define MANY_VECTORS 20
-#define PANEL 32
+#define PANEL_FLOATS 32
+#define PANEL_HALVES 32
 
 typedef float32x4_t vf;
 typedef uint32x4_t vm;
 
 static inline vf v_load(const float *p) { return vld1q_f32(p); }
+static inline vf v_load_halves(const uint16_t *p) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
 static inline void v_store(float *p, vf a) { vst1q_f32(p, a); }
 static inline vf v_set(float a) { return vdupq_n_f32(a); }
 static inline vf v_add(vf a, vf b) { return vaddq_f32(a, b); }

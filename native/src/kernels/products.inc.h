@@ -1,22 +1,34 @@
 /* Rows times a matrix: all of it, or only what a list holds. Part of vector.inc.h. */
+#include <string.h>
+
+/* A vector of weights, `at` elements after the first. `tail` > 0: only so many of them. */
+INLINE vf load_weights(const dk_type type, const uint32_t tail, const void *w, size_t at) {
+    const float *floats = (const float *)w + at;
+    const uint16_t *halves = (const uint16_t *)w + at;
+    if (type == DK_F32) return tail ? v_load_n(floats, tail, 0.0f) : v_load(floats);
+    if (!tail) return v_load_halves(halves);
+    uint16_t few[LANES] = {0};
+    memcpy(few, halves, tail * sizeof *few);
+    return v_load_halves(few);
+}
 
 /* ---- dense products ------------------------------------------------------------------------- */
 
 /* out (MR, NV vectors) = a (MR, k) b (k, NV vectors) + bias, accumulated in registers. `tail` > 0:
  * only so many floats of a single vector. */
-INLINE void tile(const uint32_t MR, const uint32_t NV, const uint32_t tail, const float *a,
-                 size_t lda, const float *b, size_t ldb, uint32_t k, const float *bias, float *out,
-                 size_t ldo) {
+INLINE void tile(const dk_type type, const uint32_t MR, const uint32_t NV, const uint32_t tail,
+                 const float *a, size_t lda, const void *b, size_t ldb, uint32_t k,
+                 const float *bias, float *out, size_t ldo) {
     vf sum[TILE_ROWS][MOST_VECTORS];
     UNROLL for (uint32_t v = 0; v < NV; v++) {
         vf from = v_set(0.0f);
         if (bias) from = tail ? v_load_n(bias, tail, 0.0f) : v_load(bias + v * LANES);
         UNROLL for (uint32_t r = 0; r < MR; r++) sum[r][v] = from;
     }
-    for (uint32_t i = 0; i < k; i++, b += ldb) {
+    for (uint32_t i = 0; i < k; i++) {
         vf row[MOST_VECTORS];
         UNROLL for (uint32_t v = 0; v < NV; v++) row[v] =
-            tail ? v_load_n(b, tail, 0.0f) : v_load(b + v * LANES);
+            load_weights(type, tail, b, i * ldb + v * LANES);
         UNROLL for (uint32_t r = 0; r < MR; r++) {
             vf x = v_set(a[r * lda + i]);
             UNROLL for (uint32_t v = 0; v < NV; v++) sum[r][v] = v_fma(x, row[v], sum[r][v]);
@@ -40,24 +52,26 @@ typedef struct {
 } strip;
 
 /* All tiles that share a column panel come after each other: the panel stays in the cache. */
-INLINE void panel(const uint32_t MR, const uint32_t NV, const uint32_t tail, const strip *s,
-                  uint32_t column) {
-    const float *b = (const float *)s->w->data + column, *bias = s->bias ? s->bias + column : 0;
+INLINE void panel(const dk_type type, const uint32_t MR, const uint32_t NV, const uint32_t tail,
+                  const strip *s, uint32_t column) {
+    const float *bias = s->bias ? s->bias + column : NULL;
+    dk_matrix w = dk_columns(s->w, column, NV * LANES);
     for (size_t t = 0; t < s->tiles; t++)
-        tile(MR, NV, tail, s->a + t * MR * s->lda, s->lda, b, s->w->stride, s->w->rows, bias,
+        tile(type, MR, NV, tail, s->a + t * MR * s->lda, s->lda, w.data, w.stride, w.rows, bias,
              s->out + t * MR * s->ldo + column, s->ldo);
 }
 
-INLINE void run_strip(const uint32_t MR, const strip *s) {
+INLINE void run_strip(const dk_type type, const uint32_t MR, const strip *s) {
     const uint32_t NV = TILE_VECTORS(MR);
     uint32_t column = 0, cols = s->w->cols;
-    for (; column + NV * LANES <= cols; column += NV * LANES) panel(MR, NV, 0, s, column);
-    for (; column + LANES <= cols; column += LANES) panel(MR, 1, 0, s, column);
-    if (column < cols) panel(MR, 1, cols - column, s, column);
+    for (; column + NV * LANES <= cols; column += NV * LANES) panel(type, MR, NV, 0, s, column);
+    for (; column + LANES <= cols; column += LANES) panel(type, MR, 1, 0, s, column);
+    if (column < cols) panel(type, MR, 1, cols - column, s, column);
 }
 
 #define DEFINE_STRIP(MR)                                                                           \
-    static void strip_##MR(const strip *s) { run_strip(MR, s); }
+    static void floats_##MR(const strip *s) { run_strip(DK_F32, MR, s); }                          \
+    static void halves_##MR(const strip *s) { run_strip(DK_F16, MR, s); }
 DEFINE_STRIP(1)
 DEFINE_STRIP(2)
 DEFINE_STRIP(3)
@@ -67,8 +81,10 @@ DEFINE_STRIP(6)
 
 static void KERNEL(gemm)(const float *a, size_t lda, size_t rows, const dk_matrix *w,
                          const float *bias, float *out, size_t ldo) {
-    static void (*const strips[])(const strip *) = {strip_1, strip_2, strip_3,
-                                                    strip_4, strip_5, strip_6};
+    static void (*const by_type[2][TILE_ROWS])(const strip *) = {
+        {floats_1, floats_2, floats_3, floats_4, floats_5, floats_6},
+        {halves_1, halves_2, halves_3, halves_4, halves_5, halves_6}};
+    void (*const *strips)(const strip *) = by_type[w->type == DK_F16];
     size_t whole = rows / TILE_ROWS, rest = rows % TILE_ROWS;
     strip s = {a, bias, w, out, lda, ldo, whole};
     if (whole) strips[TILE_ROWS - 1](&s);
@@ -83,9 +99,9 @@ static void KERNEL(gemm)(const float *a, size_t lda, size_t rows, const dk_matri
 /* Running results of NV vectors of columns, in registers over all rows of the list. What limits it
  * is loads, one for each vector of weights; so the four deltas of a group come in one. Few columns
  * would wait for each other's additions: two sums, joined at the end of a row, do not. */
-INLINE void accumulate_block(const uint32_t NV, const uint32_t tail, const dk_list *list,
-                             const float *w, size_t ldw, const float *start, float *out,
-                             size_t ldo) {
+INLINE void accumulate_block(const dk_type type, const uint32_t NV, const uint32_t tail,
+                             const dk_list *list, const void *w, size_t ldw, const float *start,
+                             float *out, size_t ldo) {
     const uint32_t chains = 2 * NV <= MANY_VECTORS ? 2 : 1;
     vf sum[2][MOST_VECTORS];
     UNROLL for (uint32_t v = 0; v < NV; v++) {
@@ -99,10 +115,10 @@ INLINE void accumulate_block(const uint32_t NV, const uint32_t tail, const dk_li
             vf delta[DK_GROUP];
             v_set_four(value, delta);
             UNROLL for (uint32_t i = 0; i < DK_GROUP; i++) {
-                const float *row = w + index[i] * ldw;
+                size_t at = index[i] * ldw;
                 vf *to = sum[i % chains];
-                UNROLL for (uint32_t v = 0; v < NV; v++) to[v] = v_fma(
-                    delta[i], tail ? v_load_n(row, tail, 0.0f) : v_load(row + v * LANES), to[v]);
+                UNROLL for (uint32_t v = 0; v < NV; v++) to[v] =
+                    v_fma(delta[i], load_weights(type, tail, w, at + v * LANES), to[v]);
             }
         }
         float *to = out + list->row[r] * ldo;
@@ -117,40 +133,58 @@ INLINE void accumulate_block(const uint32_t NV, const uint32_t tail, const dk_li
     }
 }
 
-static void KERNEL(accumulate)(const dk_list *list, const dk_matrix *w, const float *start,
-                               float *out, size_t ldo) {
-    if (!list->rows) return;
+/* The columns first..first + LANES * count - 1, or `tail` columns. */
+INLINE void accumulate_columns(const dk_type type, uint32_t count, uint32_t tail,
+                               const dk_list *list, const dk_matrix *w, uint32_t first,
+                               const float *start, float *out, size_t ldo) {
+    const void *from = dk_columns(w, first, count * LANES).data;
+    start += first, out += first;
+    if (tail) {
+        accumulate_block(type, 1, tail, list, from, w->stride, start, out, ldo);
+        return;
+    }
+    switch (count) {
+#define CASE(NV)                                                                                   \
+    case NV:                                                                                       \
+        accumulate_block(type, NV, 0, list, from, w->stride, start, out, ldo);                     \
+        break;
+        CASE(1)
+        CASE(2)
+        CASE(3)
+        CASE(4)
+        CASE(5)
+        CASE(6)
+        CASE(7)
+        CASE(8)
+#if BLOCK_VECTORS > 8
+        CASE(9)
+        CASE(10)
+        CASE(11)
+        CASE(12)
+        CASE(13)
+#endif
+#undef CASE
+    }
+}
+
+INLINE void accumulate_type(const dk_type type, const dk_list *list, const dk_matrix *w,
+                            const float *start, float *out, size_t ldo) {
     uint32_t vectors = w->cols / LANES, tail = w->cols % LANES, column = 0;
     uint32_t passes = (vectors + BLOCK_VECTORS - 1) / BLOCK_VECTORS;
     for (; passes; passes--) {
         uint32_t count = (vectors + passes - 1) / passes; /* as even as it gets */
-        const float *from = (const float *)w->data + column;
-        switch (count) {
-#define CASE(NV)                                                                                   \
-    case NV:                                                                                       \
-        accumulate_block(NV, 0, list, from, w->stride, start + column, out + column, ldo);         \
-        break;
-            CASE(1)
-            CASE(2)
-            CASE(3)
-            CASE(4)
-            CASE(5)
-            CASE(6)
-            CASE(7)
-            CASE(8)
-#if BLOCK_VECTORS > 8
-            CASE(9)
-            CASE(10)
-            CASE(11)
-            CASE(12)
-            CASE(13)
-#endif
-#undef CASE
-        }
+        accumulate_columns(type, count, 0, list, w, column, start, out, ldo);
         column += count * LANES;
         vectors -= count;
     }
-    if (tail)
-        accumulate_block(1, tail, list, (const float *)w->data + column, w->stride, start + column,
-                         out + column, ldo);
+    if (tail) accumulate_columns(type, 1, tail, list, w, column, start, out, ldo);
+}
+
+static void KERNEL(accumulate)(const dk_list *list, const dk_matrix *w, const float *start,
+                               float *out, size_t ldo) {
+    if (!list->rows) return;
+    if (w->type == DK_F16)
+        accumulate_type(DK_F16, list, w, start, out, ldo);
+    else
+        accumulate_type(DK_F32, list, w, start, out, ldo);
 }

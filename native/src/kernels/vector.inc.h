@@ -7,9 +7,11 @@
  *   TILE_ROWS           rows of the largest tile
  *   BLOCK_VECTORS       vectors of running results that `accumulate` keeps in registers
  *   MANY_VECTORS        sums that may be under way at once
- *   PANEL               columns of a panel of weights
+ *   PANEL_FLOATS        columns of a panel of weights
+ *   PANEL_HALVES        and in half precision
  * and a few inline functions
  *   v_load v_store v_load_n v_store_n v_set v_add v_sub v_mul v_div v_fma v_sqrt v_min v_max
+ *   v_load_halves       floats from half precision
  *   v_sum v_largest     over all lanes
  *   v_beyond(a, t)      mask: |a| > t
  *   v_select(m, a, b)   a where m, else b
@@ -51,7 +53,7 @@ enum { MOST_VECTORS = 16 }; /* of any block or tile below */
 #define KERNEL_TABLE(name)                                                                         \
     {name,                                                                                         \
      LANES,                                                                                        \
-     PANEL,                                                                                        \
+     {PANEL_FLOATS, PANEL_HALVES},                                                                 \
      KERNEL(gemm),                                                                                 \
      KERNEL(accumulate),                                                                           \
      KERNEL(scan),                                                                                 \
