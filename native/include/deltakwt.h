@@ -43,7 +43,8 @@ typedef enum { DK_F32 = 0, DK_F16, DK_INT8 } dk_type;
 /* A matrix (rows = inputs, cols = outputs), the paper's W in X W. Row f starts `stride` elements
  * after row f-1; an element is worth data[f * stride + j] * (scales ? scales[f] : 1). One scale a
  * row costs one multiplication a row, since a row is always multiplied by one input. With a stride
- * smaller than cols, the columns lie in panels of `stride`, one (rows, stride) after the other. */
+ * smaller than cols, which it divides, the columns lie in panels, one (rows, stride) after the
+ * other. */
 typedef struct {
     const void *data;
     const float *scales;

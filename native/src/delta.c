@@ -63,14 +63,11 @@ int64_t dk_scan(const dk_product_job *job) {
     return nonzeros;
 }
 
-static uint32_t panel_width(const dk_matrix *w, uint32_t column) {
-    return w->cols - column < w->stride ? w->cols - column : w->stride;
-}
-
 void dk_gemm(const dk_kernels *kernels, const float *a, size_t lda, size_t rows, const dk_matrix *w,
              const float *bias, float *out, size_t ldo) {
-    for (uint32_t column = 0; column < w->cols; column += w->stride) {
-        dk_matrix panel = dk_columns(w, column, panel_width(w, column));
+    uint32_t width = dk_panel_width(w);
+    for (uint32_t column = 0; column < w->cols; column += width) {
+        dk_matrix panel = dk_columns(w, column, width);
         kernels->gemm(a, lda, rows, &panel, bias ? bias + column : NULL, out + column, ldo);
     }
 }
@@ -78,8 +75,9 @@ void dk_gemm(const dk_kernels *kernels, const float *a, size_t lda, size_t rows,
 /* All rows of the list go through one panel before the next: its weights stay in the cache. */
 static void accumulate(const dk_product_job *job, const float *start) {
     const dk_matrix *w = job->w;
-    for (uint32_t column = 0; column < w->cols; column += w->stride) {
-        dk_matrix panel = dk_columns(w, column, panel_width(w, column));
+    uint32_t width = dk_panel_width(w);
+    for (uint32_t column = 0; column < w->cols; column += width) {
+        dk_matrix panel = dk_columns(w, column, width);
         job->kernels->accumulate(job->list, &panel, start + column, job->out.at + column,
                                  job->out.stride);
     }

@@ -27,6 +27,14 @@ static inline size_t dk_weight_size(const dk_matrix *w) {
     return sizes[w->type];
 }
 
+static inline size_t dk_weight_count(const dk_matrix *w) { /* with those between rows */
+    return (size_t)w->rows * (w->stride < w->cols ? w->cols : w->stride);
+}
+
+static inline uint32_t dk_panel_width(const dk_matrix *w) {
+    return w->stride < w->cols ? w->stride : w->cols;
+}
+
 /* Columns of a matrix; of one in panels, whole panels. */
 static inline dk_matrix dk_columns(const dk_matrix *w, uint32_t first, uint32_t count) {
     dk_matrix part = *w;

@@ -65,9 +65,7 @@ static void copy_weights(const float *from, uint32_t n, dk_type type, void *to) 
 static dk_matrix pack_matrices(packer *p, uint32_t rows, uint32_t cols, size_t tensor,
                                uint32_t count) {
     dk_matrix matrix = shape(p, rows, cols, tensor, count);
-    size_t size = dk_weight_size(&matrix);
-    size_t panels = (matrix.cols + matrix.stride - 1) / matrix.stride;
-    size_t n = panels * rows * matrix.stride + DK_PAD;
+    size_t size = dk_weight_size(&matrix), n = dk_weight_count(&matrix) + DK_PAD;
     void *data = dk_take(&p->arena, n, size);
     matrix.data = data;
     if (!data) return matrix;

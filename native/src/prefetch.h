@@ -11,8 +11,7 @@
  * Always inlined: GCC drops calls of functions that only prefetch, as having no effect. */
 __attribute__((always_inline)) static inline void dk_prefetch(const dk_matrix *w, uint32_t r,
                                                               uint32_t rows) {
-    size_t panels = (w->cols + w->stride - 1) / w->stride;
-    size_t lines = panels * w->rows * w->stride * dk_weight_size(w) / DK_ALIGN;
+    size_t lines = dk_weight_count(w) * dk_weight_size(w) / DK_ALIGN;
     size_t share = lines / rows + 1, first = (r - 1) * share;
     const char *data = (const char *)w->data;
     for (size_t i = first; i < first + share && i < lines; i++)
