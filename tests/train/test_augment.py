@@ -114,3 +114,12 @@ def test_the_same_seed_gives_the_same_clips() -> None:
         return augment.add_noise(clips, noises, Recipe(), generator)
 
     assert torch.equal(once(), once())
+
+
+def test_without_a_chance_the_front_end_stays_plain() -> None:
+    smooth, floor = augment.front_end_settings(64, Recipe(steady_chance=0.0), rng())
+    assert not smooth.any()
+    assert not floor.any()
+    smooth, floor = augment.front_end_settings(64, Recipe(), rng())
+    assert 16 < smooth.sum() < 48
+    assert 16 < (floor >= 1).sum() < 48

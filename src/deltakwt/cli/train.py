@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,6 +45,10 @@ Delta = Annotated[
     str,
     typer.Option("--delta", help="Thresholds in the loop, or the name of a profile of --from."),
 ]
+Plain = Annotated[
+    bool,
+    typer.Option("--plain", help="For the plain front end only, else for the steady ones too."),
+]
 Epochs = Annotated[
     int | None,
     typer.Option(
@@ -73,6 +78,7 @@ def register(app: typer.Typer) -> None:
         teacher: Teacher = "",
         lessons: Lessons = None,
         delta: Delta = "",
+        plain: Plain = False,
         epochs: Epochs = None,
         batch: Batch = 128,
         rate: Rate = None,
@@ -117,6 +123,8 @@ def register(app: typer.Typer) -> None:
             seed=seed,
             synth=synth,
         )
+        if plain:
+            plan = replace(plan, recipe=replace(plan.recipe, steady_chance=0.0))
         request = run.Request(
             out,
             plan,

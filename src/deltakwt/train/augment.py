@@ -31,6 +31,7 @@ class Recipe:
     time_mask: int = 25  # frames at most
     feature_masks: int = 2
     feature_mask: int = 7  # coefficients at most
+    steady_chance: float = 0.5  # of smoothing, and of a floor; 0: the plain front end only
 
 
 def cut_off(count: int, recipe: Recipe, rng: Generator) -> Tensor:
@@ -144,11 +145,11 @@ def masks(count: int, recipe: Recipe, strength: float, rng: Generator) -> Tensor
     return hidden
 
 
-def front_end_settings(count: int, rng: Generator) -> tuple[Tensor, Tensor]:
+def front_end_settings(count: int, recipe: Recipe, rng: Generator) -> tuple[Tensor, Tensor]:
     """Smoothing and floor drawn per clip, so that one model hears well through any of them."""
-    smooth = _chance(count, 0.5, rng)
+    smooth = _chance(count, recipe.steady_chance, rng)
     factor = 1 + 2 * torch.rand(count, generator=rng)
-    return smooth, torch.where(_chance(count, 0.5, rng), factor, 0.0)
+    return smooth, torch.where(_chance(count, recipe.steady_chance, rng), factor, 0.0)
 
 
 def some_frames(frames: int, group: int, rng: Generator) -> Tensor | None:

@@ -49,7 +49,7 @@ class Source:
         half = (away[:, 0] != 0) & ~silent  # of a word is not that word
         if silent.any():
             clips[silent] = augment.silence(self.cache.noises, int(silent.sum()), rng)
-        smooth, floor = augment.front_end_settings(len(rows), rng)
+        smooth, floor = augment.front_end_settings(len(rows), recipe, rng)
         hidden = augment.masks(len(rows), recipe, plan.mask_strength(part), rng)
         chosen = augment.some_frames(FRAMES, plan.token_group(part), rng)
         low, high = plan.delta_scale
