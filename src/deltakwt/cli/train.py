@@ -32,6 +32,9 @@ Synth = Annotated[bool, typer.Option("--synth", help="Let espeak-ng say the word
 Start = Annotated[str | None, typer.Option("--from", help="A model to go on from (fine-tuning).")]
 Grow = Annotated[str | None, typer.Option("--grow", help="A model to widen into SIZE.")]
 Teacher = Annotated[str, typer.Option("--teacher", help="A model to learn from (distillation).")]
+TeacherShare = Annotated[
+    float, typer.Option("--teacher-share", min=0.0, max=1.0, help="Of the loss on words.")
+]
 Lessons = Annotated[
     float | None,
     typer.Option(
@@ -76,6 +79,7 @@ def register(app: typer.Typer) -> None:
         start: Start = None,
         grow: Grow = None,
         teacher: Teacher = "",
+        teacher_share: TeacherShare = 0.5,
         lessons: Lessons = None,
         delta: Delta = "",
         plain: Plain = False,
@@ -115,6 +119,7 @@ def register(app: typer.Typer) -> None:
             labels=labels,
             data=tuple(map(str, folders)),
             teacher=teacher,
+            teacher_share=teacher_share,
             lessons=lessons,
             delta=_thresholds(delta, start),
             epochs=epochs,

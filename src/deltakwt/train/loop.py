@@ -159,18 +159,19 @@ class Trainer:
 
     def _loss(self, shard: Shard, part: float) -> Tensor:
         """Sum over a shard: cross entropy with the label, blended with the teacher's answer."""
-        if self.teacher is not None and part < self.plan.lessons:
-            return lesson(self.net, self.teacher, shard.plain, shard.chosen) * len(shard.labels)
+        teacher, clear = self.teacher, shard.clear
+        if teacher is not None and clear is not None and part < self.plan.lessons:
+            return lesson(self.net, teacher, clear, shard.chosen) * len(shard.labels)
         logits = self.net(shard.features, shard.chosen, self._rewrite(shard, part))
         smoothing = self.plan.smoothing
         loss = F.cross_entropy(logits, shard.labels, label_smoothing=smoothing, reduction="none")
-        if self.teacher is None:
+        if teacher is None or clear is None:
             return loss.sum()
         with torch.no_grad():
             # A teacher gives the same answers from every second frame, in half the time.
             apart = max(2, self.plan.token_group(part))
             frames = torch.arange(0, FRAMES, apart, device=self.device)
-            soft = self.teacher(shard.plain, frames).softmax(1)
+            soft = teacher(clear, frames).softmax(1)
         share = torch.where(shard.certain, 0.0, self.plan.teacher_share)
         taught = F.cross_entropy(logits, soft, reduction="none")
         return ((1 - share) * loss + share * taught).sum()

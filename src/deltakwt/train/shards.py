@@ -20,7 +20,7 @@ class Shard:
     """A few clips, ready for the net."""
 
     features: Tensor  # (B, 98, 40) any front end, parts hidden
-    plain: Tensor  # (B, 98, 40) of the same sound, whole: what a teacher hears
+    clear: Tensor | None  # (B, 98, 40) whole, without noise, plain: what a teacher hears
     labels: Tensor  # (B,)
     certain: Tensor  # (B,) bool: the label is right whatever a teacher says
     chosen: Tensor | None  # frames to use; None: all
@@ -44,8 +44,8 @@ class Source:
         silent, answer = torch.from_numpy(rows == SILENT), torch.from_numpy(labels)
         away = augment.cut_off(len(rows), recipe, rng)
         clips = augment.move_and_stretch(self.cache.clips(rows), recipe, rng, away)
-        clips = augment.rooms(clips, recipe, rng)
-        clips = augment.add_noise(clips, self.cache.noises, recipe, rng)
+        clear = augment.rooms(clips, recipe, rng)
+        clips = augment.add_noise(clear, self.cache.noises, recipe, rng)
         half = (away[:, 0] != 0) & ~silent  # of a word is not that word
         if silent.any():
             clips[silent] = augment.silence(self.cache.noises, int(silent.sum()), rng)
@@ -56,11 +56,10 @@ class Source:
         scale = low + (high - low) * float(torch.rand((), generator=rng))
 
         to = self.device
-        energies = mel_energies(clips.to(to))
-        features = mfcc(energies, smooth.to(to), floor.to(to)).masked_fill(hidden.to(to), 0.0)
+        features = mfcc(mel_energies(clips.to(to)), smooth.to(to), floor.to(to))
         return Shard(
-            features,
-            mfcc(energies),
+            features.masked_fill(hidden.to(to), 0.0),
+            mfcc(mel_energies(clear.to(to))) if plan.teacher else None,
             torch.where(half, self.unknown, answer).to(to),
             (silent | half).to(to),
             None if chosen is None else chosen.to(to),
