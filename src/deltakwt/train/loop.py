@@ -174,7 +174,11 @@ class Trainer:
             soft = teacher(clear, frames).softmax(1)
         share = torch.where(shard.certain, 0.0, self.plan.teacher_share)
         taught = F.cross_entropy(logits, soft, reduction="none")
-        return ((1 - share) * loss + share * taught).sum()
+        total = ((1 - share) * loss + share * taught).sum()
+        if self.plan.rehearsal:
+            shown = lesson(self.net, teacher, clear, frames)
+            total = total + self.plan.rehearsal * shown * len(shard.labels)
+        return total
 
     def _rewrite(self, shard: Shard, part: float) -> Rewrite:
         if not self.plan.delta or part < self.plan.delta_from:
