@@ -16,7 +16,7 @@ class Recipe:
     """How strongly clips are changed; the KWT authors' values, and ours for noise and loudness."""
 
     shift_ms: float = 100.0
-    cut_chance: float = 0.04  # words of which half is heard, at an edge of the clip: unknown
+    cut_chance: float = 0.0  # words of which half is heard, at an edge of the clip: unknown
     cut_ms: tuple[float, float] = (430.0, 600.0)
     stretch: float = 0.15  # resampled by 1 - 0.15 ... 1 + 0.15
     stretch_chance: float = 0.7  # the others keep their spectrum untouched

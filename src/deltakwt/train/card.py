@@ -68,8 +68,8 @@ def _run(run: Facts) -> str:
     said += " validation clips right."
     if plan["teacher"]:
         said += f" Teacher: the KWT authors' `{plan['teacher']}`, whose answers to the same"
-        said += f" augmented sound are {100 * plan['teacher_share']:.0f}% of the loss except for"
-        said += " silence and half words."
+        said += f" clips without noise are {100 * plan['teacher_share']:.0f}% of the loss except"
+        said += " for silence."
     if plan.get("lessons"):
         said += f" For the first {100 * plan['lessons']:.0f}% it gave lessons: every half block"
         said += " learned to give the teacher's next tokens from the teacher's tokens."

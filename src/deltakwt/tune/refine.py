@@ -33,7 +33,7 @@ EVEN_STEPS = 4  # that only make the rates equal, before the cost is walked down
 MAX_STEPS = 40
 SHAPES = 3  # level, tilt and bend of a site over the layers
 LEVELLING = 2
-RETREAT = (0.55, 0.65, 0.73, 0.81, 0.9)
+RETREAT = (0.2, 0.3, 0.42, 0.55, 0.65, 0.73, 0.81, 0.9)
 FILLED = 2  # points between two steps
 
 Report = Callable[[float, float], None]
