@@ -152,7 +152,8 @@ def _synthetic(synth: bool) -> dict[str, Any]:
     """Synthetic speech knows no room and is soon learned by heart: give it rooms, other words."""
     if not synth:
         return {}
-    return {"recipe": Recipe(room_chance=0.5), "unknown_share": 1.0, "silence_share": 0.2}
+    recipe = Recipe(room_chance=0.5, cut_chance=0.04)  # half a word is another word
+    return {"recipe": recipe, "unknown_share": 1.0, "silence_share": 0.2}
 
 
 def _tuple(value: Any) -> Any:
