@@ -14,7 +14,6 @@ from deltakwt.train.lessons import lesson
 from deltakwt.train.net import Kwt
 from deltakwt.train.plan import Plan, from_nothing, growing
 from deltakwt.train.run import Request, train
-from deltakwt.weights import load_weights
 
 SMALL = Config(dim=16, heads=2, mlp=32, layers=3)
 
@@ -83,25 +82,6 @@ def test_a_teacher_of_another_shape_gives_answers_only(toy_plan: Plan, tmp_path:
     made = train(Request(tmp_path / "pupil", plan, cache=tmp_path))
     assert made is not None
     assert made.training["plan"]["lessons"] == 0.0
-
-
-def test_who_rehearses_the_lessons_stays_near_the_teacher(toy_plan: Plan, tmp_path: Path) -> None:
-    teacher = tmp_path / "teacher"
-    train(Request(teacher, replace(toy_plan, epochs=1), cache=tmp_path))
-    plan = replace(toy_plan, teacher=str(teacher), epochs=2, rate=5e-3, warmup=0.0)
-    apart = []
-    for rehearsal in (0.0, 10.0):
-        out = tmp_path / f"pupil{rehearsal}"
-        made = train(
-            Request(out, replace(plan, rehearsal=rehearsal), start=str(teacher), cache=tmp_path)
-        )
-        assert made is not None
-        known = load_weights(teacher).tensors
-        pupil, shown = Kwt(made.config), Kwt(made.config)
-        pupil.load({name: torch.from_numpy(t) for name, t in made.tensors.items()})
-        shown.load({name: torch.from_numpy(t) for name, t in known.items()})
-        apart.append(lesson(pupil, shown, sounds()).item())
-    assert apart[1] < apart[0]
 
 
 def test_lessons_are_for_who_starts_from_nothing_and_has_a_teacher() -> None:

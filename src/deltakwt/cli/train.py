@@ -44,10 +44,6 @@ Lessons = Annotated[
         help="Part of the run in which a teacher of the same size shows every block.",
     ),
 ]
-Rehearsal = Annotated[
-    float,
-    typer.Option("--rehearsal", min=0.0, help="Weight of the lessons in the rest of the run."),
-]
 Delta = Annotated[
     str,
     typer.Option("--delta", help="Thresholds in the loop, or the name of a profile of --from."),
@@ -85,7 +81,6 @@ def register(app: typer.Typer) -> None:
         teacher: Teacher = "",
         teacher_share: TeacherShare = 0.5,
         lessons: Lessons = None,
-        rehearsal: Rehearsal = 0.0,
         delta: Delta = "",
         plain: Plain = False,
         epochs: Epochs = None,
@@ -126,7 +121,6 @@ def register(app: typer.Typer) -> None:
             teacher=teacher,
             teacher_share=teacher_share,
             lessons=lessons,
-            rehearsal=rehearsal,
             delta=_thresholds(delta, start),
             epochs=epochs,
             rate=rate,

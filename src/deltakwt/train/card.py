@@ -52,9 +52,10 @@ def _training(commands: Sequence[str], stored: Facts, log: str) -> str:
     return (
         "\n```\n" + "\n\n".join(commands) + "\n```\n\n" + told + "\n\n"
         f"{hours:.1f} hours in all on two cores that were shared with other work. Only speakers of"
-        " the training split were heard; the background noises are those of the data set. The"
-        " steady front end was on for half of all clips throughout. The weights were chosen by"
-        " validation; the test set was looked at a few times, to see whether to train on.\n\n"
+        " the training split were heard; the background noises are those of the data set."
+        " Outside lessons, the steady front end's smoothing and its floor were each on for half of"
+        " the clips. The weights were chosen by validation; the test set was"
+        " looked at a few times, to see whether to train on.\n\n"
         + _table(keys, ([f"{float(row[key]):.4g}" for key in keys] for row in shown))
         + "\nValidation: 1,000 clips, all of them in the last fifth of a run; every epoch:"
         " `training.csv`.\n"

@@ -174,11 +174,7 @@ class Trainer:
             soft = teacher(clear, frames).softmax(1)
         share = torch.where(shard.certain, 0.0, self.plan.teacher_share)
         taught = F.cross_entropy(logits, soft, reduction="none")
-        total = ((1 - share) * loss + share * taught).sum()
-        if self.plan.rehearsal:
-            shown = lesson(self.net, teacher, clear, frames)
-            total = total + self.plan.rehearsal * shown * len(shard.labels)
-        return total
+        return ((1 - share) * loss + share * taught).sum()
 
     def _rewrite(self, shard: Shard, part: float) -> Rewrite:
         if not self.plan.delta or part < self.plan.delta_from:

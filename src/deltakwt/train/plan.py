@@ -36,7 +36,6 @@ class Plan:
     teacher_share: float = 0.5  # of the loss, where there is a teacher
     lessons: float = 0.0  # part of the run in which a teacher of this shape shows every block
     lessons_rate: float = 3e-3
-    rehearsal: float = 0.0  # weight of the lessons in the loss of the rest of the run
     # Fewer tokens at first: (until this part of the run, one frame of so many), then all frames.
     token_groups: tuple[tuple[float, int], ...] = ((0.88, 3), (0.96, 2))
     masking: float = 0.6  # of the authors' SpecAugment, which is made for 140 epochs

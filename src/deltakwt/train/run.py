@@ -93,7 +93,7 @@ def train(request: Request, listener: Listener | None = None) -> Weights | None:
     check(training, validation)
     teacher = _teacher(plan) if plan.teacher else None
     if teacher is None or not _same_body(teacher.config, plan.config()):
-        plan = replace(plan, lessons=0.0, rehearsal=0.0)  # only an equal can show every block
+        plan = replace(plan, lessons=0.0)  # only an equal can show every block
     trainer = Trainer(
         plan,
         state,
