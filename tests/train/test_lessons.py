@@ -90,6 +90,16 @@ def test_lessons_are_for_who_starts_from_nothing_and_has_a_teacher() -> None:
     assert growing(epochs=None, rate=None, teacher="arm", size="kwt-3").lessons == 0
 
 
+def test_what_was_copied_is_treated_gently() -> None:
+    copied = from_nothing(epochs=None, rate=None, teacher="arm")
+    grown = growing(epochs=None, rate=None, teacher="arm", size="kwt-3")
+    alone = from_nothing(epochs=None, rate=None)
+    for plan in (copied, grown):
+        assert plan.token_group(plan.lessons) == 1  # all tokens
+        assert plan.rate <= alone.rate / 10
+        assert plan.teacher_share == 0.9
+
+
 def test_the_learning_rate_starts_again_after_the_lessons() -> None:
     plan = Plan(lessons=0.2, lessons_rate=3e-3, rate=1e-3)
     rates = [plan.learning_rate(step / 1000) for step in range(1000)]

@@ -55,7 +55,7 @@ Plain = Annotated[
 Epochs = Annotated[
     int | None,
     typer.Option(
-        "--epochs", min=1, help="Default 96; 24 with --teacher, 20 with --grow, 10 with --from."
+        "--epochs", min=1, help="Default 96; 7 with --teacher, 8 with --grow, 10 with --from."
     ),
 ]
 Batch = Annotated[int, typer.Option("--batch", min=1, max=65_536, help="Clips a step.")]
@@ -79,7 +79,7 @@ def register(app: typer.Typer) -> None:
         start: Start = None,
         grow: Grow = None,
         teacher: Teacher = "",
-        teacher_share: TeacherShare = 0.5,
+        teacher_share: TeacherShare = 0.9,
         lessons: Lessons = None,
         delta: Delta = "",
         plain: Plain = False,
@@ -113,9 +113,12 @@ def register(app: typer.Typer) -> None:
         from deltakwt.train import run
         from deltakwt.train.plan import fine_tuning, from_nothing, growing
 
+        size = _size(size, base)
+        if teacher and not run.same_body(_config(teacher), SIZES[size]):
+            lessons = 0.0  # only an equal can show every block
         make = growing if grow else fine_tuning if start else from_nothing
         plan = make(
-            size=_size(size, base),
+            size=size,
             labels=labels,
             data=tuple(map(str, folders)),
             teacher=teacher,

@@ -33,7 +33,7 @@ class Plan:
     ema: float = 0.999
     clip_norm: float = 1.0
     seed: int = 1
-    teacher_share: float = 0.5  # of the loss, where there is a teacher
+    teacher_share: float = 0.9  # of the loss on words, where there is a teacher
     lessons: float = 0.0  # part of the run in which a teacher of this shape shows every block
     lessons_rate: float = 3e-3
     # Fewer tokens at first: (until this part of the run, one frame of so many), then all frames.
@@ -90,24 +90,30 @@ def from_nothing(
     synth: bool = False,
     **chosen: Any,
 ) -> Plan:
-    """The long plan: few tokens first, all tokens at the end; a teacher makes it shorter."""
+    """The long plan: few tokens first, all tokens at the end; or a copy of the teacher first."""
     if lessons is None:
-        lessons = 0.12 if chosen.get("teacher") else 0.0
+        lessons = COPY if chosen.get("teacher") else 0.0
+    phases: dict[str, Any] = {}
+    if lessons:
+        # What was copied is easily lost: low rate, all tokens, masks that fade from the start.
+        phases |= {"ema": 0.99, "ease_from": lessons, "token_groups": ((lessons, 3),)}
+        phases |= {"delta_from": lessons}
+    elif chosen.get("delta"):
+        # Thresholds need all tokens, and a learning rate that is still high enough for them.
+        phases |= {"token_groups": ((0.70, 3), (0.82, 2)), "delta_from": 0.82}
     return Plan(
-        epochs=epochs or (24 if lessons else 96),
-        rate=rate or (5e-4 if lessons else 1e-3),
+        epochs=epochs or (7 if lessons else 96),
+        rate=rate or (1e-4 if lessons else 1e-3),
         lessons=lessons,
-        **_phases(bool(chosen.get("delta")), lessons),
+        **phases,
         **_synthetic(synth),
         **chosen,
     )
 
 
-def growing(
-    *, epochs: int | None, rate: float | None, lessons: float | None = None, **chosen: Any
-) -> Plan:
-    """For a widened model: the long plan, shorter, since it begins with all it knew."""
-    return from_nothing(epochs=epochs or 20, rate=rate or 5e-4, lessons=lessons or 0.0, **chosen)
+def growing(*, epochs: int | None, rate: float | None, **chosen: Any) -> Plan:
+    """For a widened model: its copies move together, so each may only move a little."""
+    return fine_tuning(epochs=epochs or 8, rate=rate or 5e-5, **chosen)
 
 
 def fine_tuning(
@@ -136,15 +142,7 @@ def fine_tuning(
 
 
 LONG = 20  # epochs; from here on dropping tokens pays
-
-
-def _phases(delta: bool, lessons: float) -> dict[str, Any]:
-    """Thresholds need all tokens, and a learning rate that is still high enough for them."""
-    if delta:
-        return {"token_groups": ((0.70, 3), (0.82, 2)), "delta_from": 0.82}
-    if lessons:
-        return {"token_groups": ((0.72, 3), (0.84, 2))}
-    return {"token_groups": ((0.88, 3), (0.96, 2))}
+COPY = 0.55  # of a run with a teacher: lessons
 
 
 def _synthetic(synth: bool) -> dict[str, Any]:

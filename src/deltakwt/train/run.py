@@ -92,7 +92,7 @@ def train(request: Request, listener: Listener | None = None) -> Weights | None:
     training, validation = (make_task(cache, plan.labels, split) for split in ("train", "val"))
     check(training, validation)
     teacher = _teacher(plan) if plan.teacher else None
-    if teacher is None or not _same_body(teacher.config, plan.config()):
+    if teacher is None or not same_body(teacher.config, plan.config()):
         plan = replace(plan, lessons=0.0)  # only an equal can show every block
     trainer = Trainer(
         plan,
@@ -178,12 +178,13 @@ def _begin(request: Request) -> tuple[Plan, State]:
     return plan, State.fresh(weights)
 
 
-def _same_body(one: Config, other: Config) -> bool:
+def same_body(one: Config, other: Config) -> bool:
+    """Equal but for the words they know."""
     return replace(one, labels=()) == replace(other, labels=())
 
 
 def _check_same_body(name: str, source: Config, wanted: Config) -> None:
-    if not _same_body(source, wanted):
+    if not same_body(source, wanted):
         raise DeltakwtError(f"{name}: has another shape than the model to be trained; see --grow")
 
 
