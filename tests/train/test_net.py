@@ -74,6 +74,32 @@ def test_the_gradient_passes_the_thresholds_unchanged() -> None:
     assert torch.equal(rows.grad, torch.ones_like(rows))
 
 
+def soft_macs(net: Kwt, x: torch.Tensor) -> torch.Tensor:
+    meter = delta.Meter(SMALL)
+    net(x, rewrite=delta.thresholds_in_the_loop(THRESHOLDS, SMALL.layers, meter=meter))
+    return meter.total
+
+
+def test_the_meter_counts_nothing_for_a_standing_sound_and_all_for_a_wild_one() -> None:
+    net = Kwt(SMALL, seed=3)
+    net.load(net.state() | {"positions": torch.zeros(99, SMALL.dim)})
+    wild = 100 * torch.randn(2, 98, 40, generator=torch.Generator().manual_seed(1))
+    assert soft_macs(net, wild[:, :1].expand(2, 98, 40)) < 1e-3
+    assert 0.4 < soft_macs(net, wild) < 0.7  # the last of three layers asks one query
+
+
+def test_learning_from_the_meter_saves_macs_that_are_really_counted() -> None:
+    net, x = Kwt(SMALL, seed=3), features(4)
+    optimiser = torch.optim.SGD(net.parameters(), 0.3)
+    executed = []
+    for _ in range(20):
+        executed.append(oracle.delta(SMALL, arrays(net), x, THRESHOLDS).macs.sum())
+        optimiser.zero_grad()
+        soft_macs(net, torch.from_numpy(x)).backward()
+        optimiser.step()
+    assert executed[-1] < 0.8 * executed[0]
+
+
 def test_gelu_and_its_gradient_are_torchs() -> None:
     ours = torch.linspace(-30, 30, 4001, requires_grad=True)
     theirs = ours.detach().clone().requires_grad_()

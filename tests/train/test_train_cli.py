@@ -45,6 +45,7 @@ def test_a_model_is_trained_and_described_as_json(
         (["--data", "DATA", "--words", "missing"], "'missing': 0 training clips"),
         (["--data", "DATA", "--words", "low", "--delta", "0.2_x"], "thresholds '0.2_x'"),
         (["--data", "DATA", "--words", "low", "--teacher", "nobody"], "nobody: no such model"),
+        (["--data", "DATA", "--words", "low", "--calm", "1"], "give them with --delta"),
         (["--data", "DATA", "--words", "low", "--from", "a", "--grow", "b"], "exclude each other"),
         (["--data", "DATA", "--words", "low", "--device", "abacus"], "--device abacus: not on"),
     ],

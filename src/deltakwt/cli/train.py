@@ -48,6 +48,9 @@ Delta = Annotated[
     str,
     typer.Option("--delta", help="Thresholds in the loop, or the name of a profile of --from."),
 ]
+Calm = Annotated[
+    float, typer.Option("--calm", min=0.0, help="Weight of the MACs in the loss, with --delta.")
+]
 Plain = Annotated[
     bool,
     typer.Option("--plain", help="For the plain front end only, else for the steady ones too."),
@@ -82,6 +85,7 @@ def register(app: typer.Typer) -> None:
         teacher_share: TeacherShare = 0.9,
         lessons: Lessons = None,
         delta: Delta = "",
+        calm: Calm = 0.0,
         plain: Plain = False,
         epochs: Epochs = None,
         batch: Batch = 128,
@@ -100,6 +104,8 @@ def register(app: typer.Typer) -> None:
             )
         if start and grow:
             raise DeltakwtError("--from and --grow exclude each other; give one of them")
+        if calm and not delta:
+            raise DeltakwtError("--calm counts MACs at thresholds; give them with --delta")
         folders = list(data or [])
         if synth:
             start = start or (None if grow else "kwt-1")
@@ -125,6 +131,7 @@ def register(app: typer.Typer) -> None:
             teacher_share=teacher_share,
             lessons=lessons,
             delta=_thresholds(delta, start),
+            calm=calm,
             epochs=epochs,
             rate=rate,
             batch=batch,

@@ -12,21 +12,52 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deltakwt import _native
-from deltakwt.thresholds import DENSE, SITES, Thresholds
+from deltakwt.config import Config
+from deltakwt.macs import dense_macs, shortcut_macs
+from deltakwt.thresholds import SITES, Thresholds
 from deltakwt.train.net import Rewrite
 
 
-def thresholds_in_the_loop(thresholds: Thresholds, layers: int, scale: float = 1.0) -> Rewrite:
+def thresholds_in_the_loop(
+    thresholds: Thresholds, layers: int, scale: float = 1.0, meter: Meter | None = None
+) -> Rewrite:
     """A rewrite of every site's rows by their references, all thresholds times `scale`."""
-    theta: NDArray[np.float32] = thresholds.array(layers)
+    theta: NDArray[np.float32] = scale * thresholds.array(layers)
 
     def rewrite(site: str, layer: int, rows: Tensor) -> Tensor:
         value = float(theta[layer, SITES.index(site)])
-        if value == DENSE:
+        if value < 0:  # dense
             return rows
-        return rows + (reconstruct(rows.detach(), scale * value) - rows).detach()
+        references = reconstruct(rows.detach(), value)
+        if meter is not None:
+            meter.add(site, layer, rows, references, value)
+        return rows + (references - rows).detach()
 
     return rewrite
+
+
+class Meter:
+    """A count of a forward's MACs that can be learned from, as a part of the dense model's.
+
+    A delta counts nothing below half its threshold and one above twice it, and linearly between:
+    the gradient moves the deltas for which it matters, towards the reference they are taken from.
+    """
+
+    def __init__(self, config: Config) -> None:
+        xw, qkt, sv, proj, mlp_in, mlp_out = shortcut_macs(config).T / dense_macs(config).sum()
+        self.weights = {
+            **{"x": xw, "q": qkt / 2, "k": qkt / 2, "softmax": sv},
+            **{"heads": proj, "mlp_in": mlp_in, "mlp_hidden": mlp_out},
+        }
+        self.total = torch.zeros(())
+
+    def add(self, site: str, layer: int, rows: Tensor, references: Tensor, theta: float) -> None:
+        """The rows of a site (..., T, w) and their references."""
+        if site not in self.weights or theta == 0 or rows.shape[-2] < 3:
+            return  # no product hangs on the scores, none on the last layer's single query
+        delta = (rows[..., 2:, :] - references[..., 1:-1, :]).abs()
+        ramp = ((delta - 0.5 * theta) / (1.5 * theta)).clamp(0, 1)
+        self.total = self.total + float(self.weights[site][layer]) * ramp.mean()
 
 
 def reconstruct(rows: Tensor, theta: float) -> Tensor:

@@ -20,7 +20,7 @@ from deltakwt.errors import DeltakwtError
 from deltakwt.train import checkpoint
 from deltakwt.train.cache import Cache
 from deltakwt.train.checkpoint import State
-from deltakwt.train.delta import thresholds_in_the_loop
+from deltakwt.train.delta import Meter, thresholds_in_the_loop
 from deltakwt.train.features import mel_energies, mfcc
 from deltakwt.train.lessons import lesson
 from deltakwt.train.net import Kwt, Rewrite, keep
@@ -158,29 +158,34 @@ class Trainer:
         return self._rows
 
     def _loss(self, shard: Shard, part: float) -> Tensor:
-        """Sum over a shard: cross entropy with the label, blended with the teacher's answer."""
-        teacher, clear = self.teacher, shard.clear
-        if teacher is not None and clear is not None and part < self.plan.lessons:
-            return lesson(self.net, teacher, clear, shard.chosen) * len(shard.labels)
-        logits = self.net(shard.features, shard.chosen, self._rewrite(shard, part))
+        """Sum over a shard of what is to become small: errors and, if asked, MACs."""
+        if self.teacher and shard.clear is not None and part < self.plan.lessons:
+            return lesson(self.net, self.teacher, shard.clear, shard.chosen) * len(shard.labels)
+        meter = Meter(self.plan.config())
+        logits = self.net(shard.features, shard.chosen, self._rewrite(shard, part, meter))
+        return self._errors(logits, shard, part).sum() + self.plan.calm * meter.total * len(logits)
+
+    def _errors(self, logits: Tensor, shard: Shard, part: float) -> Tensor:
+        """Cross entropy with the label, blended with the teacher's answer."""
         smoothing = self.plan.smoothing
         loss = F.cross_entropy(logits, shard.labels, label_smoothing=smoothing, reduction="none")
-        if teacher is None or clear is None:
-            return loss.sum()
+        if self.teacher is None or shard.clear is None:
+            return loss
         with torch.no_grad():
             # A teacher gives the same answers from every second frame, in half the time.
             apart = max(2, self.plan.token_group(part))
             frames = torch.arange(0, FRAMES, apart, device=self.device)
-            soft = teacher(clear, frames).softmax(1)
+            soft = self.teacher(shard.clear, frames).softmax(1)
         share = torch.where(shard.certain, 0.0, self.plan.teacher_share)
         taught = F.cross_entropy(logits, soft, reduction="none")
-        return ((1 - share) * loss + share * taught).sum()
+        return (1 - share) * loss + share * taught
 
-    def _rewrite(self, shard: Shard, part: float) -> Rewrite:
+    def _rewrite(self, shard: Shard, part: float, meter: Meter) -> Rewrite:
         if not self.plan.delta or part < self.plan.delta_from:
             return keep
         layers = self.plan.config().layers
-        return thresholds_in_the_loop(self.plan.thresholds(), layers, shard.scale)
+        read = meter if self.plan.calm else None
+        return thresholds_in_the_loop(self.plan.thresholds(), layers, shard.scale, read)
 
     def _end_of_epoch(self, loss: float, clips_per_second: float) -> None:
         """Validate the average; the best counts once all clips are heard."""

@@ -42,6 +42,7 @@ class Plan:
     ease_from: float = 0.80  # SpecAugment fades from here to the end
     delta: str = ""  # thresholds in the loop, in the form of `Thresholds.parse`
     delta_from: float = 0.82  # of the run: the learning rate is still high enough to learn it
+    calm: float = 0.0  # weight of the MACs in the loss, where thresholds are in the loop
     delta_scale: tuple[float, float] = (0.3, 1.3)  # the thresholds vary by this factor
 
     recipe: Recipe = field(default_factory=Recipe)
