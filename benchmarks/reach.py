@@ -68,14 +68,15 @@ def main() -> None:
         "machine": machine(model.engine.isa),
         "profile": options.profile,
         "room": options.room,
-        "command": "python " + " ".join(sys.argv),
+        "command": " ".join(["python", "benchmarks/reach.py", *sys.argv[1:]]),
         "reach": lines,
         "kwt-1": kwt1,
         "kwt-3": kwt3,
     }
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
-        (options.out / "reach.json").write_text(json.dumps(document, indent=1) + "\n")
+        file = options.out / f"reach-{Path(options.model).stem}.json"
+        file.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def _arguments() -> argparse.Namespace:

@@ -192,9 +192,9 @@ def draw(document: Numbers) -> Any:
     axis.axhline(dense, color=SOFT, linewidth=0.8, linestyle=(0, (4, 3)))
     axis.text(4.2, dense + 0.12, f"dense {dense:.2f}%", fontsize=8, color=SOFT)
     series = (
-        ("mhsa", MHSA, "o", "-", "attention only (the paper's sites), of MHSA MACs"),
+        ("mhsa", MHSA, "o", "-", "attention only, of MHSA MACs"),
         ("whole", OURS, "s", "-", "whole model, of all MACs"),
-        ("profile", PROFILE, "*", "", "profiles, given thresholds, of all MACs"),
+        ("profile", PROFILE, "*", "", "profiles or --thresholds, of all MACs"),
     )
     for kind, colour, mark, line, label in series:
         chosen = sorted((p for p in own["points"] if p["kind"] == kind), key=_executed)
@@ -234,7 +234,7 @@ def _axes(axis: Any, accuracies: list[float]) -> None:
     axis.set_xlabel("executed MACs")
     axis.set_ylabel("accuracy")
     axis.grid(True)
-    axis.legend(loc="lower right")
+    axis.legend(loc="lower right", fontsize=8)
 
 
 SECTION = Section("sweep", collect, show)
