@@ -123,3 +123,12 @@ def test_without_a_chance_the_front_end_stays_plain() -> None:
     smooth, floor = augment.front_end_settings(64, Recipe(), rng())
     assert 16 < smooth.sum() < 48
     assert 16 < (floor >= 1).sum() < 48
+
+
+def test_shares_of_steady_front_ends_and_of_noise_can_be_chosen() -> None:
+    usual = Recipe()
+    assert usual.heard(0.5, 0.36) == usual
+    loud = usual.heard(0.75, 0.9)
+    assert loud.steady_chance == 0.75
+    assert loud.noise_chance * loud.loud_noise_chance == pytest.approx(0.9)
+    assert usual.heard(0.0, 0.0).loud_noise_chance == 0.0

@@ -69,6 +69,7 @@ def test_the_card_tells_both_protocols_classes_deltas_noise_and_limits() -> None
         "noise": [{"snr_db": None, "plain": 0.9, "steady": 0.8}],
     }
     plan = {"seed": 7, "epochs": 2, "delta": "", "teacher": "arm-kwt-1", "teacher_share": 0.5}
+    plan["recipe"] = {"steady_chance": 0.75}
     first = {"plan": plan | {"lessons": 0.12}, "validation": 0.9, "seconds": 7200}
     then = {"plan": plan | {"delta": "0.1_0.2"}, "validation": 0.91, "seconds": 3600}
     stored = {"half": True, "runs": [first, then]}
@@ -76,6 +77,6 @@ def test_the_card_tells_both_protocols_classes_deltas_noise_and_limits() -> None
     commands = ["deltakwt train --out first", "deltakwt train --from first"]
     card = render("kwt-1", commands, stored, facts, log)
     expected = ("97.50%", "12.3%", "43.2%", "as recorded", "arm-kwt-1", "CC BY 4.0", "`_silence_`")
-    expected += (*commands, "Seed 7", "first 12%", "`0.1_0.2`", "3.0 hours")
+    expected += (*commands, "Seed 7", "first 12%", "`0.1_0.2`", "3.0 hours", "75% of the clips")
     for text in expected:
         assert text in card

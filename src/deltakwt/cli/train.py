@@ -51,9 +51,18 @@ Delta = Annotated[
 Calm = Annotated[
     float, typer.Option("--calm", min=0.0, help="Weight of the MACs in the loss, with --delta.")
 ]
-Plain = Annotated[
-    bool,
-    typer.Option("--plain", help="For the plain front end only, else for the steady ones too."),
+Steady = Annotated[
+    float,
+    typer.Option(
+        "--steady",
+        min=0.0,
+        max=1.0,
+        help="Share of the clips that are smoothed, and floored; 0: plain front end only.",
+    ),
+]
+Noise = Annotated[
+    float,
+    typer.Option("--noise", min=0.0, max=1.0, help="Share of the clips in noise at 0 to 22 dB."),
 ]
 Epochs = Annotated[
     int | None,
@@ -86,7 +95,8 @@ def register(app: typer.Typer) -> None:
         lessons: Lessons = None,
         delta: Delta = "",
         calm: Calm = 0.0,
-        plain: Plain = False,
+        steady: Steady = 0.5,
+        noise: Noise = 0.36,
         epochs: Epochs = None,
         batch: Batch = 128,
         rate: Rate = None,
@@ -138,8 +148,7 @@ def register(app: typer.Typer) -> None:
             seed=seed,
             synth=synth,
         )
-        if plain:
-            plan = replace(plan, recipe=replace(plan.recipe, steady_chance=0.0))
+        plan = replace(plan, recipe=plan.recipe.heard(steady, noise))
         request = run.Request(
             out,
             plan,

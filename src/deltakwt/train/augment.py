@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
@@ -32,6 +32,12 @@ class Recipe:
     feature_masks: int = 2
     feature_mask: int = 7  # coefficients at most
     steady_chance: float = 0.5  # of smoothing, and of a floor; 0: the plain front end only
+
+    def heard(self, steady: float, loud: float) -> Recipe:
+        """With other shares of steady front ends and of clips at a drawn ratio to noise."""
+        noisy = max(self.noise_chance, loud)
+        share = round(loud / noisy, 6)
+        return replace(self, steady_chance=steady, noise_chance=noisy, loud_noise_chance=share)
 
 
 def cut_off(count: int, recipe: Recipe, rng: Generator) -> Tensor:

@@ -49,12 +49,13 @@ def _training(commands: Sequence[str], stored: Facts, log: str) -> str:
     shown = [row for n, row in enumerate(rows, 1) if n % every == 0 or n == len(rows)]
     keys = ("run", "epoch", "loss", "validation", "rate")
     hours = sum(run["seconds"] for run in runs) / 3600
+    steady = 100 * runs[-1]["plan"]["recipe"]["steady_chance"]
     return (
         "\n```\n" + "\n\n".join(commands) + "\n```\n\n" + told + "\n\n"
         f"{hours:.1f} hours in all on two cores that were shared with other work. Only speakers of"
         " the training split were heard; the background noises are those of the data set."
-        " Outside lessons, the steady front end's smoothing and its floor were each on for half of"
-        " the clips. The weights were chosen by validation; the test set was"
+        " Outside lessons, the steady front end's smoothing and its floor were each on for"
+        f" {steady:.0f}% of the clips. The weights were chosen by validation; the test set was"
         " looked at a few times, to see whether to train on.\n\n"
         + _table(keys, ([f"{float(row[key]):.4g}" for key in keys] for row in shown))
         + "\nValidation: 1,000 clips, all of them in the last fifth of a run; every epoch:"
