@@ -78,9 +78,11 @@ def test_own_recordings_without_labels(deltakwt: Run, small_model: Path, tmp_pat
         sound = dice.normal(0, 0.1, 6 * 8_000)
         soundfile.write(tmp_path / "own" / f"room {number}.flac", sound, 8_000)
     command = ("tune", "--model", small_model, "--data", tmp_path / "own", "--agree", "50")
-    done = deltakwt(*command, "--out", tmp_path / "out", *QUICK, "--no-refine", "--json")
+    command += ("--out", tmp_path / "out", *QUICK, "--no-refine", "--steady", "smooth_1.5")
+    done = deltakwt(*command, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
+    assert document["profiles"]["tuned"]["steady"]["floor"] == 1.5
     assert document["profiles"]["tuned"]["dense_accuracy"] == pytest.approx(100)
     seconds = document["search"]["clips"]["words"] + document["test"]["clips"]["words"]
     assert seconds == 4 * 6
@@ -106,6 +108,7 @@ def test_sweep_runs_the_papers_experiment(
         (("--sites", "x,y"), ("--sites", "unknown site 'y'")),
         (("--max-loss", "1", "--agree", "99"), ("exclude each other",)),
         (("--max-macs", "0.5"), ("--max-macs 0.5", "always runs")),
+        (("--steady", "calm"), ("steady 'calm'", "give plain")),
         (("--mix", "speech=1"), ("--mix", "unknown group 'speech'")),
         (("--storage", "mysql://db/x"), ("--storage mysql://db/x", "SQLite")),
         (("--storage", "no/where/s.db"), ("no such folder",)),

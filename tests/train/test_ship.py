@@ -9,6 +9,8 @@ import numpy as np
 
 from deltakwt.config import LABELS
 from deltakwt.dataset import draw
+from deltakwt.evaluate import evaluate
+from deltakwt.model import load
 from deltakwt.train import ship
 from deltakwt.train.card import render
 from deltakwt.weights import Weights, load_weights, save_folder
@@ -32,7 +34,7 @@ def test_weights_are_stored_in_16_bits_where_no_answer_changes(
 ) -> None:
     run = finished_run(tmp_path / "run", arm_kwt1)
     tests = [draw(shared / "data" / "speech_commands_test_set_v0.02", limit=60)]
-    stored = ship.store([run, run], tmp_path / "kwt-1", tests)
+    stored = ship.store([run, run], tmp_path / "kwt-1", tests, tests[0])
     assert stored["half"]
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (tmp_path / "kwt-1", run)]
     assert sizes[0] < 0.52 * sizes[1]
@@ -42,6 +44,22 @@ def test_weights_are_stored_in_16_bits_where_no_answer_changes(
         assert told["plan"]["teacher"] == "arm-kwt1"
     log = ship.training_log([run, run]).splitlines()
     assert log == ["run,epoch,loss,validation,rate", *(f"{n},{row}" for n in (1, 2) for row in LOG)]
+
+
+def test_silence_is_favoured_as_far_as_no_right_word_is_lost(
+    tmp_path: Path, arm_kwt1: Path, shared: Path
+) -> None:
+    words = draw(shared / "data" / "speech_commands_test_set_v0.02", limit=120)
+    model = load(arm_kwt1)
+    model.thresholds = None
+    favour = ship.spare(model, words)
+    assert 0 < favour <= ship.MOST_FAVOUR
+    before = evaluate(model, words).confusion
+    weights = load_weights(arm_kwt1)
+    weights.tensors["head.bias"][0] += favour
+    save_folder(tmp_path / "favours", weights)
+    after = evaluate(load(tmp_path / "favours"), words).confusion
+    assert after.diagonal().sum() >= before.diagonal().sum()
 
 
 def test_noise_is_mixed_at_the_ratio_it_says() -> None:
@@ -72,11 +90,19 @@ def test_the_card_tells_both_protocols_classes_deltas_noise_and_limits() -> None
     plan["recipe"] = {"steady_chance": 0.75}
     first = {"plan": plan | {"lessons": 0.12}, "validation": 0.9, "seconds": 7200}
     then = {"plan": plan | {"delta": "0.1_0.2"}, "validation": 0.91, "seconds": 3600}
-    stored = {"half": True, "runs": [first, then]}
+    stored = {"half": True, "runs": [first, then], "silence_bias": 1.25}
     log = "run,epoch,loss,validation,rate\n1,1,2.0,0.5,0.001\n"
     commands = ["deltakwt train --out first", "deltakwt train --from first"]
     card = render("kwt-1", commands, stored, facts, log)
     expected = ("97.50%", "12.3%", "43.2%", "as recorded", "arm-kwt-1", "CC BY 4.0", "`_silence_`")
-    expected += (*commands, "Seed 7", "first 12%", "`0.1_0.2`", "3.0 hours", "75% of the clips")
+    expected += (
+        *commands,
+        "Seed 7",
+        "first 12%",
+        "`0.1_0.2`",
+        "3.0 hours",
+        "75% of the clips",
+        "1.25 was added",
+    )
     for text in expected:
         assert text in card

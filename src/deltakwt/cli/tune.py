@@ -31,6 +31,7 @@ from deltakwt.cli.tune_show import (
 )
 
 if TYPE_CHECKING:
+    from deltakwt.frontend import Steady
     from deltakwt.model import Model
     from deltakwt.tune.pool import Pool
     from deltakwt.tune.run import Plan
@@ -82,9 +83,11 @@ def tune(
         str, typer.Option("--sites", help="all, paper (dense MLP), or names with commas.")
     ] = "all",
     steady: Annotated[
-        bool | None,
+        str | None,
         typer.Option(
-            "--steady/--plain", help="May the front end be steadied? Else only if noise costs."
+            "--steady",
+            help="The front end: plain, smooth_1.5, ... or any (searched). Default: plain, or any"
+            " if noise costs.",
         ),
     ] = None,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Of the search.")] = 300,
@@ -140,7 +143,7 @@ def tune(
         mix=quality,
         cost_mix=cost,
         sites=wanted,
-        steady="noise" in cost.groups if steady is None else steady,
+        steady=_front_end(steady or ("any" if "noise" in cost.groups else "plain")),
         trials=trials,
         clips=clips,
         refine=refine,
@@ -253,6 +256,13 @@ def _pools(
         return pool.stratified(plan.seed), lambda: read(data, "test")
     kept, held = pool.hold_out(HELD_OUT, plan.seed)
     return kept.stratified(plan.seed), lambda: held
+
+
+def _front_end(text: str) -> Steady | None:
+    """None where it is to be searched."""
+    from deltakwt.frontend import Steady
+
+    return None if text == "any" else Steady.parse(text)
 
 
 def _fitted(plan: Plan, pool: Pool) -> Plan:

@@ -55,8 +55,9 @@ def _training(commands: Sequence[str], stored: Facts, log: str) -> str:
         f"{hours:.1f} hours in all on two cores that were shared with other work. Only speakers of"
         " the training split were heard; the background noises are those of the data set."
         " Outside lessons, the steady front end's smoothing and its floor were each on for"
-        f" {steady:.0f}% of the clips. The weights were chosen by validation; the test set was"
-        " looked at a few times, to see whether to train on.\n\n"
+        f" {steady:.0f}% of the clips. At the end {stored['silence_bias']:g} was added to the logit"
+        " of silence, which costs no word of the validation clips. The weights were chosen by"
+        " validation; the test set was looked at a few times, to see whether to train on.\n\n"
         + _table(keys, ([f"{float(row[key]):.4g}" for key in keys] for row in shown))
         + "\nValidation: 1,000 clips, all of them in the last fifth of a run; every epoch:"
         " `training.csv`.\n"
@@ -108,9 +109,8 @@ def _deltas(settings: list[Facts], control: list[Facts]) -> str:
         + _table(columns, map(_setting, settings))
     )
     if control:
-        text += (
-            "\nThe same with a model that went on for as long without thresholds in the loop:\n\n"
-            + _table(columns, map(_setting, control))
+        text += "\nThe same with a model that learned without thresholds in the loop:\n\n" + _table(
+            columns, map(_setting, control)
         )
     return text
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from deltakwt.frontend import Steady
 from deltakwt.model import Model
 from deltakwt.registry import resolve
 from deltakwt.tune.confirm import Choice, confirm
@@ -50,7 +51,7 @@ class Plan:
     mix: Mix
     cost_mix: Mix
     sites: tuple[str, ...]
-    steady: bool
+    steady: Steady | None  # None: searched
     trials: int
     clips: int  # a trial and a run of the refinement
     refine: bool
@@ -94,7 +95,7 @@ def facts(model: Model, pool: Pool, plan: Plan) -> dict[str, Any]:
         "--clips": plan.clips,
         "mix": f"{plan.mix} / {plan.cost_mix}",
         "sites": ",".join(plan.sites),
-        "front end": "steady" if plan.steady else "plain",
+        "front end": "any" if plan.steady is None else str(plan.steady),
         "cost": plan.goals.cost,
     }
 

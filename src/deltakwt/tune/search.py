@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING
 
+from deltakwt.frontend import Steady
 from deltakwt.tune.front import Values, dominated, pareto
 from deltakwt.tune.measure import Judge, Measured
 from deltakwt.tune.space import Point, known_good, suggest
@@ -35,7 +36,7 @@ class Search:
     trials: int
     clips: int  # of the last rung
     sites: Sequence[str]
-    steady: bool
+    steady: Steady | None  # the front end; None: searched
     cost: str  # "macs" or "ms"
     worst_loss: float  # a setting that loses more is of no interest
     seconds: float = float("inf")

@@ -74,19 +74,18 @@ def check_site(name: str, option: str) -> None:
         raise DeltakwtError(f"{option}: unknown site {name!r}; sites are {', '.join(SITES)}")
 
 
-def suggest(trial: optuna.Trial, sites: Sequence[str], steady: bool) -> Point:
-    """Ask Optuna for one threshold a site, and a front end if it may be steadied."""
+def suggest(trial: optuna.Trial, sites: Sequence[str], steady: Steady | None) -> Point:
+    """Ask Optuna for one threshold a site, and for the front end if none is given."""
     values: dict[str, Any] = {
         site: float(f"{trial.suggest_float(site, *RANGES[site], log=True):.4g}") for site in sites
     }
-    front_end = PLAIN
-    if steady:
+    if steady is None:
         smooth = trial.suggest_categorical("smooth", [False, True])
-        front_end = Steady(smooth, trial.suggest_categorical("floor", FLOORS))
-    return Point(Thresholds(**values), front_end)
+        steady = Steady(smooth, trial.suggest_categorical("floor", FLOORS))
+    return Point(Thresholds(**values), steady)
 
 
-def known_good(sites: Sequence[str], steady: bool) -> list[dict[str, Any]]:
+def known_good(sites: Sequence[str], steady: Steady | None) -> list[dict[str, Any]]:
     """Where a search starts: the paper's setting with an MLP, looser ones, a steady one."""
     rows = (
         (0.2, 0.2, 0.2, 0.05, 0.001, 0.05, 0.3, 0.1),
@@ -96,7 +95,7 @@ def known_good(sites: Sequence[str], steady: bool) -> list[dict[str, Any]]:
     starts = [
         {site: v for site, v in zip(SITES, row, strict=True) if site in sites} for row in rows
     ]
-    if not steady:
+    if steady is not None:
         return starts
     plain = [{**start, "smooth": False, "floor": 0.0} for start in starts[:1]]
     return plain + [{**start, "smooth": True, "floor": f} for start in starts for f in (0.0, 2.0)]
