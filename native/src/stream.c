@@ -7,7 +7,7 @@
 
 /* The level of a band moves this much (in nats) a frame: quickly at first, then slowly. It comes
  * to rest where a share `quantile` of the frames lies below. */
-static const float STEP_FIRST = 1.0f, STEP_LEAST = 0.05f;
+static const float STEP_FIRST = 1.0f, STEP_LEAST = 0.02f;
 
 size_t dk_stream_size(void) { return sizeof(dk_stream) + DK_ALIGN; }
 

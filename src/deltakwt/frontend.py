@@ -32,7 +32,7 @@ from deltakwt.config import (
 from deltakwt.errors import DeltakwtError
 
 # The stream's quantile tracker moves this much (in nats) a frame: quickly at first, then slowly.
-STEP_FIRST, STEP_LEAST = 1.0, 0.05
+STEP_FIRST, STEP_LEAST = 1.0, 0.02
 
 
 @dataclass(frozen=True)
