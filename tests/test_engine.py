@@ -92,7 +92,9 @@ def test_a_stream_gives_the_rows_of_its_readable_twin(isa: str, steady: Steady) 
     stream = FrontEnd(isa).stream(steady)
     cuts = np.sort(np.random.default_rng(0).integers(0, len(sound), 60))
     rows = np.concatenate([stream.push(block) for block in np.split(sound, cuts)])
-    np.testing.assert_allclose(rows, expected, atol=2e-3)
+    # In single precision a band that lies at its tracked level may be pushed the other way, once:
+    # 0.02 nats, which the DCT weighs with at most 0.16.
+    np.testing.assert_allclose(rows, expected, atol=4e-3)
 
 
 @settings(max_examples=20, deadline=None)
