@@ -203,6 +203,14 @@ def test_models_list_show_import(deltakwt: Run, arm_kwt1: Path, tmp_path: Path) 
     assert "607,308" in deltakwt("models", "show", arm_kwt1).stdout
 
 
+def test_a_shipped_model_shows_what_its_profiles_do(deltakwt: Run) -> None:
+    shown = " ".join(deltakwt("models", "show", "kwt-3").stdout.split())
+    assert (
+        "profile lossless (default) thresholds for each layer, front end plain, 97.10% right"
+        in shown
+    )
+
+
 def test_models_pull(
     deltakwt: Run, site: Site, arm_kwt1: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

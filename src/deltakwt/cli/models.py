@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import JsonOption, console, percent, print_json, progress, table
+from deltakwt.cli.common import JsonOption, console, print_json, progress, table
+
+if TYPE_CHECKING:
+    from deltakwt.thresholds import Profile
 
 NameArgument = Annotated[str, typer.Argument(metavar="M", help="A name, a folder or a .tflite.")]
 
@@ -79,20 +82,23 @@ def show(model: NameArgument, json: JsonOption = False) -> None:
         rows.add_row(key, f"{value:,}" if isinstance(value, int) else str(value))
     rows.add_row("labels", " ".join(weights.config.labels))
     for key, value in weights.training.items():
-        rows.add_row(f"training: {key}", str(value))
+        long = isinstance(value, list | dict)
+        rows.add_row(f"training: {key}", "told by --json" if long else str(value))
     for name, profile in profiles.profiles.items():
         mark = " (default)" if name == profiles.default else ""
-        rows.add_row(f"profile {name}{mark}", f"{profile.thresholds}{_measured(profile.measured)}")
+        rows.add_row(f"profile {name}{mark}", _told(profile))
     console().print(rows)
 
 
-def _measured(measured: dict[str, Any]) -> str:
-    parts = []
-    if isinstance(accuracy := measured.get("accuracy"), float):
-        parts.append(f"{percent(accuracy)} right")
-    if isinstance(macs := measured.get("model_percent"), float):
-        parts.append(f"{macs:.1f}% of the MACs")
-    return f" ({', '.join(parts)})" if parts else ""
+def _told(profile: Profile) -> str:
+    """What a profile does, short: thresholds of every layer are for --json."""
+    thresholds = str(profile.thresholds)
+    parts = ["thresholds for each layer" if "," in thresholds else thresholds]
+    parts.append(f"front end {profile.steady}")
+    for key, what in (("accuracy", "right"), ("macs_percent", "of the MACs")):
+        if isinstance(value := profile.measured.get(key), float):
+            parts.append(f"{value:.2f}% {what}")
+    return ", ".join(parts)
 
 
 def pull(
