@@ -44,6 +44,7 @@ def soak(
             rss = _resident()
         if progress:
             progress(spotter.seconds, total)
+    grown = _resident() - rss if rss else None  # before this report takes memory of its own
     delays = [float(np.median(d)) if d else None for d in late]
     return {
         "model": model.name,
@@ -52,7 +53,7 @@ def soak(
         "events": count,
         "events_sha256": digest.hexdigest(),
         "heard_seconds": spotter.seconds,
-        "memory_growth_bytes": _resident() - rss if rss else None,
+        "memory_growth_bytes": grown,
         "median_delay_first_tenth": delays[0],
         "median_delay_last_tenth": delays[1],
         "wall_seconds": round(time.monotonic() - begun, 1),
