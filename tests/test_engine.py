@@ -18,7 +18,7 @@ from deltakwt import reconstruct, reference
 from deltakwt.config import KWT1, KWT3, Config
 from deltakwt.engine import STAGES, Engine, FrontEnd, available_isas
 from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import PLAIN, Steady, SteadyStream, mel_energies, mfcc
+from deltakwt.frontend import PLAIN, STEP_LEAST, Steady, SteadyStream, mel_energies, mfcc
 from deltakwt.macs import PRODUCTS
 from deltakwt.tflite import read_tflite
 from deltakwt.thresholds import ALL_SITES, SITES, Thresholds
@@ -92,9 +92,11 @@ def test_a_stream_gives_the_rows_of_its_readable_twin(isa: str, steady: Steady) 
     stream = FrontEnd(isa).stream(steady)
     cuts = np.sort(np.random.default_rng(0).integers(0, len(sound), 60))
     rows = np.concatenate([stream.push(block) for block in np.split(sound, cuts)])
-    # In single precision a band that lies at its tracked level may be pushed the other way, once:
-    # 0.02 nats, which the DCT weighs with at most 0.16.
-    np.testing.assert_allclose(rows, expected, atol=4e-3)
+    # Where there is a floor, a band that lies exactly at its tracked level may be pushed the other
+    # way in single precision: by one step, which the DCT weighs with at most 0.16.
+    step = 0.16 * STEP_LEAST if steady.floor else 0.0
+    np.testing.assert_allclose(rows, expected, atol=2e-3 + step)
+    assert np.mean(np.abs(rows - expected) > 2e-3) < 0.1
 
 
 @settings(max_examples=20, deadline=None)

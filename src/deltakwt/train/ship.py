@@ -3,8 +3,8 @@
     python -m deltakwt.train.ship RUN [RUN ...] --command CMD [--command CMD ...] [--control RUN] \
         --to src/deltakwt/models/kwt-1 --test TEST_SET --data V001
 
-The weights are the last run's; those before it are what it started from. Everything in the card is
-measured here, on the files that are shipped.
+The weights are the last run's, with silence favoured; those before it are what it started from.
+Everything in the card is measured here, on the files that are shipped.
 """
 
 from __future__ import annotations
