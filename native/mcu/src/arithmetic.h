@@ -29,10 +29,13 @@ static inline float dk_float(uint32_t bits) {
 /* Twice the bit pattern: it orders |a|, so comparing magnitudes needs no float compare. */
 static inline uint32_t dk_size(float a) { return dk_bits(a) << 1; }
 
+static inline float dk_least(float a, float b) { return a < b ? a : b; }
+static inline float dk_most(float a, float b) { return a > b ? a : b; }
+
 /* e^x to 1e-7: 2^n times a polynomial on [-ln2/2, ln2/2]; n is clamped, so no infinity. */
 static inline float dk_exp(float x) {
     const float rounder = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    x = x < -87.0f ? -87.0f : x > 87.0f ? 87.0f : x;
+    x = dk_most(-87.0f, dk_least(x, 87.0f));
     float n = dk_mac(x, 1.44269504f, rounder);
     uint32_t power = (dk_bits(n) - 0x4b400000u + 127u) << 23;
     n -= rounder;
@@ -44,6 +47,14 @@ static inline float dk_exp(float x) {
     p = dk_mac(p, f, 5.0000001201e-1f);
     p = dk_mac(p, f * f, f + 1.0f);
     return p * dk_float(power);
+}
+
+/* e^x to 5e-07 where |x| < 1/4. */
+static inline float dk_exp_small(float x) {
+    float p = dk_mac(4.159057991e-02f, x, 1.673022793e-01f);
+    p = dk_mac(p, x, 5.000080052e-01f);
+    p = dk_mac(p, x, 9.999906479e-01f);
+    return dk_mac(p, x, 1.0f);
 }
 
 /* x/2 (1 + tanh(u)) = x / (1 + e^-2u), u = sqrt(2/pi) (x + 0.044715 x^3). */

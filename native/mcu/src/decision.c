@@ -59,7 +59,7 @@ int dk_decide(dk_decider *decider, const float *logits, dk_decided *event) {
         known->peak = window;
     }
     decider->window++;
-    if (known->label < 0 || window - known->window < DK_PATIENCE_WINDOWS) return 0;
+    if (known->label < 0 || (int32_t)(window - known->window) < DK_PATIENCE_WINDOWS) return 0;
     decider->armed[known->label] = scores[known->label] < dk_off;
     decider->ready = window + 1 + DK_REFRACTORY_WINDOWS;
     *event = *known;

@@ -30,7 +30,7 @@ static int is_exact(const pass *p, dk_site site, uint32_t token) {
     return token < 2 || !p->theta || p->theta[site] < 0.0f;
 }
 
-static float theta_of(const pass *p, dk_site site) { return p->theta ? p->theta[site] : 0.0f; }
+static float theta_of(const pass *p, dk_site site) { return p->theta ? p->theta[site] : -1.0f; }
 
 static float *room(dk_work *work, uint32_t which) {
 #ifdef DK_WEIGHTS_F32
@@ -44,23 +44,30 @@ static float *room(dk_work *work, uint32_t which) {
 /* ---- keys and values: columns first .. first + DK_BLOCK - 1 of W_K and W_V, of all tokens
  * -------- */
 
-static void scan_key(const pass *p, uint32_t token, uint32_t first) {
-    dk_work *work = p->work;
-    dk_keys_state *s = &work->s.keys;
-    uint32_t kept = dk_scan(s->key, s->key_reference, DK_BLOCK, theta_of(p, DK_SITE_K),
-                            is_exact(p, DK_SITE_K, token), work->list);
-    for (uint32_t i = 0; i < kept; i++) work->kept_k[first + work->list[i].index]++;
+/* A kept key is stored as the difference to what is stored of it already, so that rounding does
+ * not add up. */
+static void store_key(dk_work *work, uint32_t feature, float *told, float key) {
+    const float scale = 1.0f / sqrtf((float)DK_HEAD_DIM);
+    uint32_t column = work->columns;
+    dk_kv delta = dk_to_kv(dk_mac(scale, key, -*told));
+    work->a.kv.keys[feature][column] = delta;
+    work->a.kv.key_mask[feature][column / 32] |= 1u << column % 32;
+    work->kept_k[feature]++;
+    *told += dk_from_kv(delta);
 }
 
-static void store_column(dk_work *work, uint32_t first) {
-    const float scale = 1.0f / sqrtf((float)DK_HEAD_DIM);
-    const dk_keys_state *s = &work->s.keys;
-    dk_kv *key = &work->a.kv.keys[first][work->columns];
+static void store_column(const pass *p, uint32_t token, uint32_t first) {
+    dk_work *work = p->work;
+    dk_keys_state *s = &work->s.keys;
+    int fresh = is_exact(p, DK_SITE_X, token);
+    uint32_t kept = dk_keep(s->key_moved, s->key, DK_BLOCK, theta_of(p, DK_SITE_K), fresh,
+                            is_exact(p, DK_SITE_K, token), work->list);
+    for (const dk_entry *e = work->list, *end = e + kept; e < end; e++)
+        store_key(work, first + e->index, &s->told[e->index], s->key[e->index]);
+    dk_keep(s->value_moved, s->value, DK_BLOCK, theta_of(p, DK_SITE_V), fresh,
+            is_exact(p, DK_SITE_V, token), work->list);
     dk_kv *value = &work->a.kv.values[work->columns][first];
-    for (uint32_t i = 0; i < DK_BLOCK; i++, key += DK_COLUMNS) {
-        *key = dk_to_kv(scale * s->key_reference[i]);
-        value[i] = dk_to_kv(s->value_reference[i]);
-    }
+    for (uint32_t i = 0; i < DK_BLOCK; i++) value[i] = dk_to_kv(s->value[i]);
     work->times[work->columns++] = 0.0f;
 }
 
@@ -71,6 +78,9 @@ static void keys_and_values(const pass *p, uint32_t first) {
     dk_floats wk = dk_unpack(w, 0, DK_DIM, DK_DIM + first, DK_BLOCK, room(work, 0));
     dk_floats wv = dk_unpack(w, 0, DK_DIM, 2 * DK_DIM + first, DK_BLOCK, room(work, 1));
     work->columns = 0;
+    memset(s->told, 0, sizeof s->told);
+    memset(work->a.kv.keys[first], 0, DK_BLOCK * sizeof work->a.kv.keys[0]);
+    memset(work->a.kv.key_mask[first], 0, DK_BLOCK * sizeof work->a.kv.key_mask[0]);
     for (uint32_t t = 0; t < DK_TOKENS; t++) {
         int exact = is_exact(p, DK_SITE_X, t);
         float theta = theta_of(p, DK_SITE_X);
@@ -80,47 +90,78 @@ static void keys_and_values(const pass *p, uint32_t first) {
         p->macs[DK_XW] += kept * 2 * DK_BLOCK;
         if (kept) {
             if (exact) {
-                memset(s->key, 0, sizeof s->key);
-                memset(s->value, 0, sizeof s->value);
+                memset(s->key_moved, 0, sizeof s->key_moved);
+                memset(s->value_moved, 0, sizeof s->value_moved);
             }
-            add_rows(work->list, kept, wk.at, wk.stride, s->key, DK_BLOCK);
-            add_rows(work->list, kept, wv.at, wv.stride, s->value, DK_BLOCK);
-            scan_key(p, t, first);
-            dk_scan(s->value, s->value_reference, DK_BLOCK, theta_of(p, DK_SITE_V),
-                    is_exact(p, DK_SITE_V, t), work->list);
-            store_column(work, first);
+            add_rows(work->list, kept, wk.at, wk.stride, s->key_moved, DK_BLOCK);
+            add_rows(work->list, kept, wv.at, wv.stride, s->value_moved, DK_BLOCK);
+            store_column(p, t, first);
         }
         work->times[work->columns - 1] += 1.0f;
     }
-    for (uint32_t i = 0; i < DK_BLOCK; i++) /* up to a multiple of four */
-        for (uint32_t c = work->columns; c < DK_COLUMNS && c % 4; c++)
-            work->a.kv.keys[first + i][c] = dk_to_kv(0.0f);
+    for (uint32_t c = work->columns; c % 4; c++) work->times[c] = 0.0f; /* no token's */
 }
 
 /* ---- attention: one head, one token ------------------------------------------------------------
  */
 
+/* One feature's share of the scores' deltas from column to column: where its key changed. */
+static void add_changes(const dk_work *work, uint32_t feature, float q, float *out) {
+    const dk_kv *key = work->a.kv.keys[feature];
+    for (uint32_t word = 0; word < DK_KEY_WORDS; word++, key += 32, out += 32) {
+        for (uint32_t bits = work->a.kv.key_mask[feature][word]; bits; bits &= bits - 1) {
+            uint32_t column = dk_lowest(bits);
+            out[column] = dk_mac(q, dk_from_kv(key[column]), out[column]);
+        }
+    }
+}
+
+/* scores_moved (columns) += the list's deltas of q times K^. */
+static void add_scores(dk_work *work, uint32_t first, uint32_t kept, uint32_t columns) {
+    dk_attention_state *s = &work->s.attention;
+    dk_entry *whole = work->list;
+    memset(s->changes, 0, columns * sizeof *s->changes);
+    for (const dk_entry *e = work->list, *end = e + kept; e < end; e++) {
+        if (work->kept_k[first + e->index] * 3u < columns)
+            add_changes(work, first + e->index, e->value, s->changes);
+        else
+            *whole++ = *e; /* going from change to change would take longer */
+    }
+    kept = (uint32_t)(whole - work->list);
+    add_kv_rows(work->list, kept, work->a.kv.keys[first], DK_COLUMNS, s->changes, columns);
+    float change = 0.0f;
+    for (uint32_t c = 0; c < columns; c += 4) {
+#define DK_CHANGE(k) s->scores_moved[c + k] += change += s->changes[c + k];
+        DK_REPEAT_4(DK_CHANGE)
+    }
+}
+
 /* exp(scores - top) of the scores that changed, or of all when the top is out of date. Returns
- * the sum over the tokens. */
+ * the sum over the tokens. Floats keep their precision far from one, so the top may be far off. */
 static float powers(const dk_work *work, dk_attention_state *s, uint32_t kept, int exact) {
-    const float highest = 8.0f, lowest = 1e-3f; /* how far the top may be off */
-    const dk_entry *list = work->list;
+    const uint32_t lowest = dk_bits(1e-12f), highest = dk_bits(1e12f), step = dk_size(0.25f);
     int stale = exact;
-    for (uint32_t i = 0; i < kept && !stale; i++) {
-        float above = s->scores_reference[list[i].index] - s->top;
-        if (above > highest) stale = 1;
-        s->power[list[i].index] = dk_exp(above);
+    for (const dk_entry *e = work->list, *end = e + kept; e < end && !stale; e++) {
+        float *power = &s->power[e->index];
+        if (dk_size(e->value) < step && dk_bits(*power) - lowest < highest - lowest) {
+            *power *= dk_exp_small(e->value); /* in half the time */
+            continue;
+        }
+        *power = dk_exp(s->scores[e->index] - s->top);
+        stale = dk_bits(*power) > highest;
     }
     float sum = 0.0f;
-    for (uint32_t c = 0; c < work->columns && !stale; c++)
-        sum = dk_mac(work->times[c], s->power[c], sum);
-    if (!stale && sum > lowest) return sum;
-    s->top = s->scores_reference[0];
+    for (uint32_t c = 0; c < work->columns && !stale; c += 4) {
+#define DK_TOTAL(k) sum = dk_mac(work->times[c + k], s->power[c + k], sum);
+        DK_REPEAT_4(DK_TOTAL)
+    }
+    if (!stale && dk_bits(sum) > lowest) return sum;
+    s->top = s->scores[0];
     for (uint32_t c = 1; c < work->columns; c++)
-        if (s->scores_reference[c] > s->top) s->top = s->scores_reference[c];
+        if (s->scores[c] > s->top) s->top = s->scores[c];
     sum = 0.0f;
     for (uint32_t c = 0; c < work->columns; c++) {
-        s->power[c] = dk_exp(s->scores_reference[c] - s->top);
+        s->power[c] = dk_exp(s->scores[c] - s->top);
         sum = dk_mac(work->times[c], s->power[c], sum);
     }
     return sum;
@@ -134,9 +175,9 @@ static uint32_t scan_softmax(const pass *p, float sum, int exact) {
     float scale = 1.0f / sum, tokens = 0.0f;
     uint32_t kept = 0, limit = dk_size(theta_of(p, DK_SITE_SOFTMAX));
     for (uint32_t c = 0; c < work->columns; c++) {
-        float now = s->power[c] * scale, delta = exact ? now : now - s->softmax_reference[c];
+        float now = s->power[c] * scale, delta = exact ? now : now - s->softmax[c];
         if (!exact && dk_size(delta) <= limit) continue;
-        s->softmax_reference[c] = now;
+        s->softmax[c] = now;
         work->list[kept].index = c;
         work->list[kept++].value = delta * work->times[c];
         tokens += work->times[c];
@@ -160,30 +201,30 @@ static void attend(const pass *p, uint32_t head, uint32_t token, uint32_t kept, 
     dk_attention_state *s = &work->s.attention;
     uint32_t first = head * DK_HEAD_DIM;
     if (!kept) return;
-    if (is_exact(p, DK_SITE_X, token)) memset(s->q, 0, sizeof s->q);
-    add_rows(work->list, kept, wq.at, wq.stride, s->q, DK_HEAD_DIM);
+    int fresh = is_exact(p, DK_SITE_X, token), exact = is_exact(p, DK_SITE_Q, token);
+    if (fresh) memset(s->q_moved, 0, sizeof s->q_moved);
+    add_rows(work->list, kept, wq.at, wq.stride, s->q_moved, DK_HEAD_DIM);
 
-    int exact = is_exact(p, DK_SITE_Q, token);
-    kept = dk_scan(s->q, s->q_reference, DK_HEAD_DIM, theta_of(p, DK_SITE_Q), exact, work->list);
+    kept = dk_keep(s->q_moved, s->q, DK_HEAD_DIM, theta_of(p, DK_SITE_Q), fresh, exact, work->list);
     if (!kept) return;
     for (uint32_t i = 0; i < kept; i++) work->kept_q[first + work->list[i].index]++;
-    if (exact) memset(s->scores, 0, sizeof s->scores);
+    if (exact) memset(s->scores_moved, 0, sizeof s->scores_moved);
     uint32_t columns = (work->columns + 3) / 4 * 4;
-    add_kv_rows(work->list, kept, work->a.kv.keys[first], DK_COLUMNS, s->scores, columns);
+    add_scores(work, first, kept, columns);
 
-    exact = is_exact(p, DK_SITE_SCORES, token);
-    kept = dk_scan(s->scores, s->scores_reference, columns, theta_of(p, DK_SITE_SCORES), exact,
+    fresh = exact, exact = is_exact(p, DK_SITE_SCORES, token);
+    kept = dk_keep(s->scores_moved, s->scores, columns, theta_of(p, DK_SITE_SCORES), fresh, exact,
                    work->list);
     if (!kept) return;
     float sum = powers(work, s, kept, exact);
     exact = is_exact(p, DK_SITE_SOFTMAX, token);
     kept = scan_softmax(p, sum, exact);
     if (!kept) return;
-    if (exact) memset(s->head, 0, sizeof s->head);
-    add_kv_rows(work->list, kept, &work->a.kv.values[0][first], DK_DIM, s->head, DK_HEAD_DIM);
+    if (exact) memset(s->head_moved, 0, sizeof s->head_moved);
+    add_kv_rows(work->list, kept, &work->a.kv.values[0][first], DK_DIM, s->head_moved, DK_HEAD_DIM);
 
-    exact = is_exact(p, DK_SITE_HEADS, token);
-    kept = dk_scan(s->head, s->head_reference, DK_HEAD_DIM, theta_of(p, DK_SITE_HEADS), exact,
+    fresh = exact, exact = is_exact(p, DK_SITE_HEADS, token);
+    kept = dk_keep(s->head_moved, s->head, DK_HEAD_DIM, theta_of(p, DK_SITE_HEADS), fresh, exact,
                    work->list);
     if (!kept) return;
     p->macs[DK_PROJECT] += kept * DK_DIM;
@@ -227,39 +268,71 @@ static void attention(const pass *p, uint32_t head, uint32_t tokens) {
 /* ---- MLP: hidden features first .. first + DK_BLOCK - 1, one token ------------------------------
  */
 
-static const float GELU_STEEPEST = 1.13f; /* no slope of the GELU is greater */
-
-/* GELU of a row and its kept deltas. A hidden value that moved too little to matter is not
- * computed: the GELU changes at most GELU_STEEPEST times as much as its input. */
-static uint32_t scan_gelu(dk_mlp_state *s, float theta, int exact, dk_entry *list) {
-    uint32_t kept = 0, limit = dk_size(theta);
-    for (uint32_t i = 0; i < DK_BLOCK; i++) {
-        float hidden = s->hidden[i];
-        if (!exact && dk_size(hidden - s->centre[i]) <= dk_size(s->slack[i])) continue;
-        float now = dk_gelu(hidden), delta = exact ? now : now - s->reference[i];
-        float left = theta;
-        if (exact || dk_size(delta) > limit) {
-            s->reference[i] = now;
-            list[kept].index = i;
-            list[kept].value = delta;
-            kept++;
-        } else {
-            left -= fabsf(delta);
-        }
-        s->centre[i] = hidden;
-        s->slack[i] = left * (1.0f / GELU_STEEPEST);
-    }
-    return kept;
+/* How far may a hidden value move before its GELU is theta away from the reference, now that it is
+ * `delta` away? The GELU's slope at h is between -0.13 and 0.55 + 0.66 h, or 1.13 if that is less;
+ * up to `reach` above, the steepest slope is that at h + reach. */
+static void set_slack(dk_mlp_state *s, uint32_t i, float delta, float theta) {
+    const float reach = 0.2f, falling = 1.0f / 0.13f;
+    float slope = dk_least(dk_mac(0.66f, s->centre[i] + reach, 0.55f), 1.13f);
+    float above = theta - delta, below = theta + delta, flat = 1.0f / dk_most(slope, 0.13f);
+    float up = dk_least(dk_least(above * flat, below * falling), reach);
+    float down = dk_least(below * flat, above * falling);
+    s->moved[i] = 0.5f * (down - up);
+    s->centre[i] -= s->moved[i];
+    s->slack[i] = dk_size(0.5f * (up + down));
 }
 
-/* The MLP's share of this block, added to those of the blocks before it; or its bias, at first. */
-static void add_partial(const pass *p, uint32_t first, uint32_t run) {
-    const float *result = p->work->s.mlp.result;
-    float *partial = p->work->a.partial[run];
-    const float *before = first ? partial : p->weights->mlp_out_bias;
+/* Which hidden values moved far enough to matter. */
+static uint32_t scan_hidden(const dk_mlp_state *s, dk_entry *list) {
+    dk_entry *kept = list;
+    for (uint32_t i = 0; i < DK_BLOCK; i += 4) {
+#define DK_MOVED(k)                                                                                \
+    if (dk_size(s->moved[i + k]) > s->slack[i + k]) kept++->index = i + k;
+        DK_REPEAT_4(DK_MOVED)
+    }
+    return (uint32_t)(kept - list);
+}
+
+/* The GELU's kept deltas, of hidden values that may have some. */
+static uint32_t scan_gelu(dk_mlp_state *s, float theta, dk_entry *list) {
+    dk_entry *kept = list;
+    uint32_t limit = dk_size(theta);
+    for (const dk_entry *e = list, *end = list + scan_hidden(s, list); e < end; e++) {
+        uint32_t i = e->index;
+        s->centre[i] += s->moved[i];
+        float now = dk_gelu(s->centre[i]), delta = now - s->reference[i];
+        if (dk_size(delta) > limit) {
+            s->reference[i] = now;
+            kept->index = i;
+            kept++->value = delta;
+            delta = 0.0f;
+        }
+        set_slack(s, i, delta, theta);
+    }
+    return (uint32_t)(kept - list);
+}
+
+/* All of them. */
+static uint32_t exact_gelu(dk_mlp_state *s, float theta, dk_entry *list) {
+    for (uint32_t i = 0; i < DK_BLOCK; i++) {
+        s->centre[i] += s->moved[i];
+        s->moved[i] = 0.0f;
+        s->reference[i] = dk_gelu(s->centre[i]);
+        list[i].index = i;
+        list[i].value = s->reference[i];
+        if (theta >= 0.0f) set_slack(s, i, 0.0f, theta);
+    }
+    return DK_BLOCK;
+}
+
+/* The deltas of the output add up over the blocks; at the end they move the token's output. */
+static void add_output(const pass *p, uint32_t token, uint32_t run) {
+    dk_mlp_state *s = &p->work->s.mlp;
+    const float *delta = p->work->a.partial[run];
+    const float *before =
+        is_exact(p, DK_SITE_MLP_HIDDEN, token) ? p->weights->mlp_out_bias : s->output;
     for (uint32_t i = 0; i < DK_DIM; i += 4) {
-        float *to = partial + i;
-#define DK_SUM(k) to[k] = before[i + k] + result[i + k];
+#define DK_SUM(k) s->output[i + k] = before[i + k] + delta[i + k];
         DK_REPEAT_4(DK_SUM)
     }
 }
@@ -271,6 +344,7 @@ static void feed_forward(const pass *p, uint32_t first, uint32_t tokens) {
     dk_floats w1 = dk_unpack(&w->mlp_in, 0, DK_DIM, first, DK_BLOCK, room(work, 0));
     dk_floats w2 = dk_unpack(&w->mlp_out, first, DK_BLOCK, 0, DK_DIM, room(work, 1));
     uint32_t run = 0; /* tokens with the same input have the same output */
+    int is_last_block = first + DK_BLOCK == DK_MLP;
     for (uint32_t t = 0; t < tokens; t++) {
         float *x = work->x[t], theta = theta_of(p, DK_SITE_MLP_IN);
         int exact = is_exact(p, DK_SITE_MLP_IN, t);
@@ -278,17 +352,21 @@ static void feed_forward(const pass *p, uint32_t first, uint32_t tokens) {
                               : dk_scan_token(x, s->x, theta, exact, work->list, work->mask[t]);
         p->macs[DK_MLP1] += kept * DK_BLOCK;
         if (kept) {
-            if (exact) memcpy(s->hidden, w->mlp_in_bias + first, sizeof s->hidden);
-            add_rows(work->list, kept, w1.at, w1.stride, s->hidden, DK_BLOCK);
-            exact = is_exact(p, DK_SITE_MLP_HIDDEN, t);
-            kept = scan_gelu(s, theta_of(p, DK_SITE_MLP_HIDDEN), exact, work->list);
+            float *delta = work->a.partial[t ? ++run : 0];
+            if (!first) memset(delta, 0, DK_DIM * sizeof *delta);
+            if (exact) {
+                memset(s->centre, 0, sizeof s->centre);
+                memcpy(s->moved, w->mlp_in_bias + first, sizeof s->moved);
+            }
+            add_rows(work->list, kept, w1.at, w1.stride, s->moved, DK_BLOCK);
+            theta = theta_of(p, DK_SITE_MLP_HIDDEN);
+            kept = is_exact(p, DK_SITE_MLP_HIDDEN, t) ? exact_gelu(s, theta, work->list)
+                                                      : scan_gelu(s, theta, work->list);
             p->macs[DK_MLP2] += kept * DK_DIM;
-            if (exact) memset(s->result, 0, sizeof s->result);
-            if (kept) add_rows(work->list, kept, w2.at, w2.stride, s->result, DK_DIM);
-            add_partial(p, first, t ? ++run : 0);
+            if (kept) add_rows(work->list, kept, w2.at, w2.stride, delta, DK_DIM);
+            if (is_last_block) add_output(p, t, run);
         }
-        if (first + DK_BLOCK == DK_MLP)
-            dk_add_norm(x, work->a.partial[run], w->norm2, w->norm2_bias);
+        if (is_last_block) dk_add_norm(x, s->output, w->norm2, w->norm2_bias);
     }
 }
 

@@ -39,6 +39,7 @@ enum {
     DK_UNPACKED = DK_DIM * (DK_HEAD_DIM > DK_FEATURES ? DK_HEAD_DIM : DK_FEATURES),
     DK_HEAD_COLUMNS = (DK_LABELS + 3) / 4 * 4, /* of the last matrix, filled up with zeros */
     DK_MASK_WORDS = (DK_DIM + 31) / 32,
+    DK_KEY_WORDS = (DK_COLUMNS + 31) / 32,
 };
 
 /* A kept delta: which feature, and how much. */
@@ -47,31 +48,33 @@ typedef struct {
     float value;
 } dk_entry;
 
-/* What one token hands to the next inside a pass: references and running results. */
+/* What one token hands to the next inside a pass: references, and how far the running results have
+ * moved from them. */
 typedef struct {
     float x[DK_DIM]; /* reference of the input */
-    float q[DK_HEAD_DIM], q_reference[DK_HEAD_DIM];
-    float scores[DK_COLUMNS], scores_reference[DK_COLUMNS];
-    float power[DK_COLUMNS]; /* exp(reference - top) */
-    float softmax_reference[DK_COLUMNS];
-    float head[DK_HEAD_DIM], head_reference[DK_HEAD_DIM];
+    float q[DK_HEAD_DIM], q_moved[DK_HEAD_DIM];
+    float changes[DK_COLUMNS]; /* of the scores, from column to column */
+    float scores[DK_COLUMNS], scores_moved[DK_COLUMNS];
+    float power[DK_COLUMNS]; /* exp(scores - top) */
+    float softmax[DK_COLUMNS];
+    float head[DK_HEAD_DIM], head_moved[DK_HEAD_DIM];
     float result[DK_DIM]; /* of the projection */
     float top;
 } dk_attention_state;
 
 typedef struct {
     float x[DK_DIM];
-    float key[DK_BLOCK], key_reference[DK_BLOCK];
-    float value[DK_BLOCK], value_reference[DK_BLOCK];
+    float key[DK_BLOCK], key_moved[DK_BLOCK], told[DK_BLOCK];
+    float value[DK_BLOCK], value_moved[DK_BLOCK];
 } dk_keys_state;
 
 typedef struct {
     float x[DK_DIM];
-    float hidden[DK_BLOCK];    /* before the GELU */
-    float centre[DK_BLOCK];    /* hidden value where the GELU was last computed */
-    float slack[DK_BLOCK];     /* as long as hidden stays this close to it, nothing is kept */
+    float moved[DK_BLOCK];     /* the hidden value, before the GELU, less the centre */
+    float centre[DK_BLOCK];    /* near the hidden value where the GELU was last computed */
+    uint32_t slack[DK_BLOCK];  /* as long as it moved no further (dk_size), nothing is kept */
     float reference[DK_BLOCK]; /* of the GELU's output */
-    float result[DK_DIM];
+    float output[DK_DIM];
 } dk_mlp_state;
 
 /* All the memory of an inference. A name stands for what is alive in that phase.
@@ -82,11 +85,13 @@ typedef struct {
     float x[DK_TOKENS][DK_DIM]; /* input of the layer, replaced row by row by its output */
     union {
         struct {
-            dk_kv keys[DK_DIM][DK_COLUMNS]; /* K^ transposed, scaled by 1/sqrt(head_dim) */
+            dk_kv keys[DK_DIM][DK_COLUMNS]; /* K^ transposed, scaled by 1/sqrt(head_dim): deltas
+                                               from column to column */
+            uint32_t key_mask[DK_DIM][DK_KEY_WORDS]; /* where they are not zero */
             dk_kv values[DK_COLUMNS][DK_DIM];
         } kv;
-        float partial[DK_TOKENS][DK_DIM]; /* MLP: sum over the blocks of hidden features; one
-                                             row for a run of tokens */
+        float partial[DK_TOKENS][DK_DIM]; /* MLP: deltas of the output, summed over the blocks of
+                                             hidden features; one row for a run of tokens */
     } a;
 #if DK_HEADS > 1
     float heads_partial[DK_TOKENS][DK_DIM]; /* attention: sum over the heads */

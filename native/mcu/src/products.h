@@ -75,7 +75,8 @@ static inline dk_floats dk_unpack(const dk_matrix *w, uint32_t first_row, uint32
  * difference to nothing. n is a multiple of four. */
 static inline uint32_t dk_scan(const float *x, float *reference, uint32_t n, float theta, int exact,
                                dk_entry *list) {
-    uint32_t kept = 0, limit = dk_size(theta);
+    dk_entry *kept = list;
+    uint32_t limit = dk_size(theta);
     if (exact) {
         for (uint32_t i = 0; i < n; i++) {
             reference[i] = x[i];
@@ -92,16 +93,49 @@ static inline uint32_t dk_scan(const float *x, float *reference, uint32_t n, flo
         float delta = v[k] - known[k];                                                             \
         if (dk_size(delta) > limit) {                                                              \
             known[k] = v[k];                                                                       \
-            list[kept].index = i + k;                                                              \
-            list[kept++].value = delta;                                                            \
+            kept->index = i + k;                                                                   \
+            kept++->value = delta;                                                                 \
         }                                                                                          \
     }
         DK_REPEAT_4(DK_COMPARE)
     }
-    return kept;
+    return (uint32_t)(kept - list);
 }
 
-/* The same for the tokens of a layer, remembering in `mask` what was kept. */
+/* The same for a running result that is kept as its reference and how far it has moved from there,
+ * which makes looking for kept deltas a matter of one load and one comparison. A fresh result was
+ * computed from nothing: `moved` is all of it. */
+static inline uint32_t dk_keep(float *moved, float *reference, uint32_t n, float theta, int fresh,
+                               int exact, dk_entry *list) {
+    dk_entry *kept = list;
+    uint32_t limit = dk_size(theta);
+    if (exact) {
+        for (uint32_t i = 0; i < n && !fresh; i++) moved[i] += reference[i];
+        for (uint32_t i = 0; i < n; i++) {
+            reference[i] = moved[i];
+            list[i].index = i;
+            list[i].value = moved[i];
+            moved[i] = 0.0f;
+        }
+        return n;
+    }
+    for (uint32_t i = 0; i < n && fresh; i++) moved[i] -= reference[i];
+    for (uint32_t i = 0; i < n; i += 4) {
+        float *v = moved + i;
+#define DK_KEEP(k)                                                                                 \
+    if (dk_size(v[k]) > limit) {                                                                   \
+        float delta = v[k];                                                                        \
+        kept->index = i + k;                                                                       \
+        kept++->value = delta;                                                                     \
+        reference[i + k] += delta;                                                                 \
+        v[k] = 0.0f;                                                                               \
+    }
+        DK_REPEAT_4(DK_KEEP)
+    }
+    return (uint32_t)(kept - list);
+}
+
+/* What dk_scan does for the tokens of a layer, remembering in `mask` what was kept. */
 static inline uint32_t dk_scan_token(const float *x, float *reference, float theta, int exact,
                                      dk_entry *list, uint32_t mask[DK_MASK_WORDS]) {
     uint32_t kept = dk_scan(x, reference, DK_DIM, theta, exact, list);
@@ -126,16 +160,17 @@ static inline uint32_t dk_lowest(uint32_t bits) {
 static inline uint32_t dk_recall_token(const float *x, float *reference, int exact, dk_entry *list,
                                        const uint32_t mask[DK_MASK_WORDS]) {
     if (exact) return dk_scan(x, reference, DK_DIM, 0.0f, exact, list);
-    uint32_t kept = 0;
+    dk_entry *kept = list;
     for (uint32_t word = 0; word < DK_MASK_WORDS; word++) {
         for (uint32_t bits = mask[word]; bits; bits &= bits - 1) {
             uint32_t index = word * 32 + dk_lowest(bits);
-            list[kept].index = index;
-            list[kept++].value = x[index] - reference[index];
-            reference[index] = x[index];
+            float now = x[index];
+            kept->index = index;
+            kept++->value = now - reference[index];
+            reference[index] = now;
         }
     }
-    return kept;
+    return (uint32_t)(kept - list);
 }
 
 #endif
