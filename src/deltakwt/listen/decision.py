@@ -119,10 +119,8 @@ def posteriors(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     """(n, labels): softmax, in the arithmetic described above."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     powers = np.exp(shifted.astype(np.float64)).astype(np.float32)
-    total = powers[:, 0].copy()
-    for column in powers.T[1:]:
-        total += column
-    return np.asarray(powers / total[:, None], np.float32)
+    powers /= powers.cumsum(axis=1)[:, -1:]  # cumsum: from left to right, as C would add
+    return powers
 
 
 @dataclass(frozen=True)
@@ -155,10 +153,10 @@ class Decider:
     def push(self, logits: NDArray[np.float32]) -> list[Decided]:
         """(n, labels) logits of the next windows -> the events they complete."""
         smoothed = self._smooth(posteriors(logits)) if len(logits) else logits
-        loud: list[bool] = np.any(smoothed[:, self._words] >= self._off, axis=1).tolist()
         events = []
-        for row, is_loud in enumerate(loud):
-            if (is_loud or not self._idle) and (event := self._step(smoothed[row].tolist())):
+        for scores in smoothed.tolist():
+            is_loud = any(scores[word] >= self._off for word in self._words)
+            if (is_loud or not self._idle) and (event := self._step(scores)):
                 events.append(event)
             self._window += 1
         return events
@@ -171,7 +169,8 @@ class Decider:
         total = known[:n].copy()
         for offset in range(1, count):
             total += known[offset : offset + n]
-        return np.asarray(total / np.float32(count), np.float32)
+        total /= np.float32(count)
+        return total
 
     def _step(self, scores: list[float]) -> Decided | None:
         """One window (labels,)."""

@@ -49,9 +49,10 @@ class Windows:
             if fresh[-1]:
                 self._computed = window
                 chosen.append(window)
-        if self._computed is not None:
-            self._computed = self._computed.copy()  # not a view that keeps the block alive
-        return np.stack(chosen) if chosen else held[:0].reshape(0, FRAMES, rows.shape[1]), fresh
+        if not chosen:
+            return held[:0].reshape(0, FRAMES, rows.shape[1]), fresh
+        self._computed = chosen[-1].copy()  # not a view that keeps the block alive
+        return np.stack(chosen), fresh
 
     def _near(self, window: Features) -> bool:
         if self._computed is None:
@@ -78,17 +79,18 @@ class Hearing:
         before = time.thread_time()
         features, fresh = self._windows.push(self._front.push(samples))
         macs = 0
-        known = self._logits
         if len(features):
             batch = self.model.engine.batch(features, thresholds=self.thresholds, threads=1)
             dense = self._dense_run * len(features)
             macs = dense if batch.macs is None else int(batch.macs.sum())
-            known = np.concatenate([known, batch.logits])
+            known = np.concatenate([self._logits, batch.logits])
             self._logits = known[-1:].copy()
-        logits = known[np.cumsum(fresh, dtype=np.intp)]  # an old window points at the one before
+            logits = known[np.cumsum(fresh, dtype=np.intp)]  # an old window: the one before
+        else:
+            logits = self._logits.repeat(len(fresh), axis=0)
         spent = time.thread_time() - before
         self.meter.add(Tally(len(samples), len(fresh), len(features), macs, spent))
-        return np.asarray(logits)
+        return logits
 
     def window_start(self, window: int) -> int:
         """First sample of a window."""
