@@ -41,8 +41,7 @@ static float *room(dk_work *work, uint32_t which) {
 #endif
 }
 
-/* ---- keys and values: columns first .. first + DK_BLOCK - 1 of W_K and W_V, of all tokens
- * -------- */
+/* ---- keys and values: columns first .. first + DK_BLOCK - 1 of W_K and W_V, of all tokens ---- */
 
 /* A kept key is stored as the difference to what is stored of it already, so that rounding does
  * not add up. */
@@ -102,8 +101,7 @@ static void keys_and_values(const pass *p, uint32_t first) {
     for (uint32_t c = work->columns; c % 4; c++) work->times[c] = 0.0f; /* no token's */
 }
 
-/* ---- attention: one head, one token ------------------------------------------------------------
- */
+/* ---- attention: one head, one token ---- */
 
 /* One feature's share of the scores' deltas from column to column: where its key changed. */
 static void add_changes(const dk_work *work, uint32_t feature, float q, float *out) {
@@ -137,7 +135,8 @@ static void add_scores(dk_work *work, uint32_t first, uint32_t kept, uint32_t co
 }
 
 /* exp(scores - top) of the scores that changed, or of all when the top is out of date. Returns
- * the sum over the tokens. Floats keep their precision far from one, so the top may be far off. */
+ * the sum over the tokens. Floats keep their precision far from one, so the top may be far off.
+ * Columns that fill the last group of four belong to no token and count zero times. */
 static float powers(const dk_work *work, dk_attention_state *s, uint32_t kept, int exact) {
     const uint32_t lowest = dk_bits(1e-12f), highest = dk_bits(1e12f), step = dk_size(0.25f);
     int stale = exact;
@@ -160,7 +159,7 @@ static float powers(const dk_work *work, dk_attention_state *s, uint32_t kept, i
     for (uint32_t c = 1; c < work->columns; c++)
         if (s->scores[c] > s->top) s->top = s->scores[c];
     sum = 0.0f;
-    for (uint32_t c = 0; c < work->columns; c++) {
+    for (uint32_t c = 0; c < work->columns || c % 4; c++) {
         s->power[c] = dk_exp(s->scores[c] - s->top);
         sum = dk_mac(work->times[c], s->power[c], sum);
     }
@@ -265,8 +264,7 @@ static void attention(const pass *p, uint32_t head, uint32_t tokens) {
     }
 }
 
-/* ---- MLP: hidden features first .. first + DK_BLOCK - 1, one token ------------------------------
- */
+/* ---- MLP: hidden features first .. first + DK_BLOCK - 1, one token ---- */
 
 /* How far may a hidden value move before its GELU is theta away from the reference, now that it is
  * `delta` away? The GELU's slope at h is between -0.13 and 0.55 + 0.66 h, or 1.13 if that is less;
@@ -370,8 +368,7 @@ static void feed_forward(const pass *p, uint32_t first, uint32_t tokens) {
     }
 }
 
-/* ---- the model ---------------------------------------------------------------------------------
- */
+/* ---- the model ---- */
 
 static void run_layer(const pass *p) {
     dk_work *work = p->work;

@@ -68,8 +68,7 @@ static inline dk_floats dk_unpack(const dk_matrix *w, uint32_t first_row, uint32
 #define DK_ROWS_MAC_dk_from_weight(i) a##i = dk_mac(value, dk_from_weight(row[i]), a##i);
 #define DK_ROWS_STORE(i) o[i] = a##i;
 
-/* ---- which deltas are kept --------------------------------------------------------------------
- */
+/* ---- which deltas are kept ---- */
 
 /* Keeps the deltas beyond theta and moves the reference there; an exact row is kept whole, as a
  * difference to nothing. n is a multiple of four. */
