@@ -37,7 +37,8 @@ def _head(name: str, stored: Facts, dense: Facts) -> str:
         f"**{_percent(dense['test zero']['accuracy'])}** on the official Speech Commands v0.02"
         f" test set with digital silence, **{_percent(dense['test noise']['accuracy'])}** with its"
         " recorded noise as silence. It learned from v0.01, half the size of v0.02, from which the"
-        " KWT authors' models learned (97.5%, 98.6% for KWT-1 and KWT-3, digital silence).\n"
+        " KWT authors' models learned (97.5%, 98.6% for KWT-1 and KWT-3, digital silence)"
+        f"{stored['also'] and ', ' + stored['also']}.\n"
     )
 
 

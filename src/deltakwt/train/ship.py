@@ -205,10 +205,11 @@ def ship(
     data: Annotated[Path, typer.Option(help="Speech Commands with a validation split.")],
     command: Annotated[list[str], typer.Option(help="The command of each run, for the card.")],
     control: Annotated[Path | None, typer.Option(help="A run without thresholds.")] = None,
+    also: Annotated[str, typer.Option(help="What else it learned from, for the card.")] = "",
 ) -> None:
     """Store, measure and describe a trained model."""
     tests = [draw(test, silence=silence) for silence in ("zero", "noise")]
-    stored = store(runs, to, tests, draw(data, "val"))
+    stored = store(runs, to, tests, draw(data, "val")) | {"also": also}
     log = training_log(runs)
     write_atomically(to / "training.csv", log.encode())
     facts = measure(load(to), load(control) if control else None, test, data)
