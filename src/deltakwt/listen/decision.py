@@ -118,7 +118,7 @@ def _number(value: Any) -> bool:
 def posteriors(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     """(n, labels): softmax, in the arithmetic described above."""
     shifted = logits - logits.max(axis=1, keepdims=True)
-    powers = np.exp(shifted.astype(np.float64)).astype(np.float32)
+    powers: NDArray[np.float32] = np.exp(shifted.astype(np.float64)).astype(np.float32)
     powers /= powers.cumsum(axis=1)[:, -1:]  # cumsum: from left to right, as C would add
     return powers
 
