@@ -90,7 +90,8 @@ def test_the_card_tells_both_protocols_classes_deltas_noise_and_limits() -> None
     plan["recipe"] = {"steady_chance": 0.75}
     first = {"plan": plan | {"lessons": 0.12}, "validation": 0.9, "seconds": 7200}
     then = {"plan": plan | {"delta": "0.1_0.2"}, "validation": 0.91, "seconds": 3600}
-    stored = {"half": True, "runs": [first, then], "silence_bias": 1.25}
+    also = "and from two more clips"
+    stored = {"half": True, "runs": [first, then], "silence_bias": 1.25, "also": also}
     log = "run,epoch,loss,validation,rate\n1,1,2.0,0.5,0.001\n"
     commands = ["deltakwt train --out first", "deltakwt train --from first"]
     card = render("kwt-1", commands, stored, facts, log)
@@ -103,6 +104,7 @@ def test_the_card_tells_both_protocols_classes_deltas_noise_and_limits() -> None
         "3.0 hours",
         "75% of the clips",
         "1.25 was added",
+        f"digital silence), {also}.",
     )
     for text in expected:
         assert text in card
