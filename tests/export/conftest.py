@@ -29,7 +29,7 @@ def export_of(model: str, kind: str, **changes: object) -> Export:
         "profile": "test",
         "thresholds": THRESHOLDS,
         "steady": STEADY,
-        "decision": Decision(on=0.6, off=0.3, patience=0),
+        "decision": Decision(on=0.6, off=0.3),
     }
     return Export(**(values | changes))  # type: ignore[arg-type]
 

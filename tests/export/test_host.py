@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,8 @@ def test_int8_agrees_with_the_engine_on_the_stored_weights(int8: Export, host: H
 )
 def test_f32_is_exact_for_other_shapes(config: Config, int8: Export, tmp_path: Path) -> None:
     """Several heads, labels that are no multiple of four: dense logits of the scalar kernels."""
-    _agrees_with_the_engine(config, "0.05_0.05_0.05_0.01_0.001_0.05_0.05_0.05", int8, tmp_path)
+    thresholds = "0.05_0.05_0.05_0.01_0.001_0.05_0.05_0.05"
+    assert_agrees_with_the_engine(config, thresholds, int8, tmp_path, macs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -75,10 +77,14 @@ def test_f32_is_exact_for_other_shapes(config: Config, int8: Export, tmp_path: P
 def test_dense_sites_and_sites_with_deltas_follow_each_other(
     thresholds: str, int8: Export, tmp_path: Path
 ) -> None:
-    _agrees_with_the_engine(Config(64, 2, 64, layers=2), thresholds, int8, tmp_path)
+    # Where nothing changed, not even a dense site is computed there: a few MACs fewer.
+    config = Config(64, 2, 64, layers=2)
+    assert_agrees_with_the_engine(config, thresholds, int8, tmp_path, macs=0.02)
 
 
-def _agrees_with_the_engine(config: Config, text: str, like: Export, tmp_path: Path) -> None:
+def assert_agrees_with_the_engine(
+    config: Config, text: str, like: Export, tmp_path: Path, macs: float
+) -> None:
     tensors, thresholds = random_tensors(config), Thresholds.parse(text)
     export = Export("random", config, tensors, "f32", "p", thresholds, like.steady, like.decision)
     write_folder(export, tmp_path / "out")
@@ -88,8 +94,7 @@ def _agrees_with_the_engine(config: Config, text: str, like: Export, tmp_path: P
     assert np.abs(host.clip(samples, dense=True) - engine.dense(features)).max() < 1e-4
     run = engine.delta(features, thresholds)
     assert np.abs(host.clip(samples) - run.logits).max() < 0.05
-    # Where nothing changed, not even a dense site is computed there.
-    assert host.macs.sum() == pytest.approx(run.macs.sum(), rel=0.02)
+    assert host.macs.sum() == pytest.approx(run.macs.sum(), rel=macs)
 
 
 @pytest.mark.parametrize("block", [1600, 37])
@@ -124,12 +129,15 @@ def test_no_undefined_behaviour_and_no_nan_on_nonsense(int8_folder: Path) -> Non
     assert "nothing found" in make(int8_folder, "fuzz", "SEEDS=3")
 
 
-def test_no_warning_from_two_compilers_as_c_and_as_cpp(int8_folder: Path) -> None:
+def test_no_warning_from_two_compilers_as_c_and_as_cpp(int8: Export, tmp_path: Path) -> None:
     from shutil import which
 
     if not which("clang"):
         pytest.skip("clang is missing; on Debian: apt install clang")
-    assert "no warnings" in make(int8_folder, "strict")
+    smallest = replace(int8.decision, smooth=1, patience=0, refractory=0.0, reuse=0.0)
+    for decision in (int8.decision, smallest):  # zeros make comparisons that are always true
+        write_folder(replace(int8, decision=decision), tmp_path / str(decision.smooth))
+        assert "no warnings" in make(tmp_path / str(decision.smooth), "strict")
 
 
 def test_the_core_needs_no_heap_and_no_stdio(int8_folder: Path) -> None:

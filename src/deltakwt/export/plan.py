@@ -71,4 +71,4 @@ def _state_bytes(export: Export) -> int:
     c = export.config
     columns, block = -(-c.tokens // 4) * 4, c.head_dim // 2
     attention = 2 * c.dim + 4 * c.head_dim + 5 * columns + 1
-    return 4 * max(attention, 2 * c.dim + 4 * block, c.dim + 4 * block)
+    return 4 * max(attention, 2 * c.dim + 4 * block, c.dim + 5 * block)
