@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -71,6 +72,17 @@ template <typename T> Array<T> new_array(std::vector<size_t> shape) {
     T *data = new T[count ? count : 1]();
     nb::capsule owner(data, [](void *p) noexcept { delete[] static_cast<T *>(p); });
     return Array<T>(data, shape.size(), shape.data(), owner);
+}
+
+// The greatest magnitude; infinity if one is NaN. As one call, since numpy's three are slow
+// whenever a quiet stream has let the caches go cold.
+float loudest(Floats samples) {
+    float most = 0.0f;
+    for (size_t i = 0; i < samples.size(); i++) {
+        float size = std::fabs(samples.data()[i]);
+        most = size <= most ? most : size == size ? size : INFINITY;
+    }
+    return most;
 }
 
 dk_isa isa_of(const std::string &name) {
@@ -235,10 +247,7 @@ class Model {
 
     size_t memory() const { return dk_model_size(&config_) + dk_scratch_size(&config_); }
 
-  private:
-    static void expect(const Floats &features, size_t count) {
-        if (features.size() != count) throw std::invalid_argument("features: wrong shape");
-    }
+    const dk_model *get() const { return model_; }
 
     const float *thresholds_of(nb::object thresholds, Floats &held) const {
         if (thresholds.is_none()) return nullptr;
@@ -246,6 +255,11 @@ class Model {
         if (held.size() != size_t(config_.layers) * DK_SITES)
             throw std::invalid_argument("thresholds: needs (layers, 9)");
         return held.data();
+    }
+
+  private:
+    static void expect(const Floats &features, size_t count) {
+        if (features.size() != count) throw std::invalid_argument("features: wrong shape");
     }
 
     dk_status run_one(const float *features, const float *theta, float *logits,
@@ -317,6 +331,45 @@ nb::tuple Model::batch(const FrontEnd *frontend, Floats input, nb::object thresh
     return nb::make_tuple(logits, macs, nonzeros);
 }
 
+class Hearing {
+  public:
+    Hearing(const Model &model, const FrontEnd &frontend, nb::object thresholds, bool smooth,
+            double floor, double quantile, uint32_t hop, float reuse, uint32_t onset,
+            uint32_t stray, Floats heard)
+        : labels_(model.get()->config.labels) {
+        Floats held;
+        const float *theta = model.thresholds_of(thresholds, held);
+        if (heard.size() != labels_) throw std::invalid_argument("heard: needs (labels)");
+        const dk_listening how = {
+            {smooth, floor, quantile}, hop, reuse, onset, stray, heard.data()};
+        memory_ = Block(dk_hearing_size(&model.get()->config));
+        check(dk_hearing_init(memory_.data(), memory_.size(), model.get(), frontend.get(), theta,
+                              &how, &hearing_),
+              "hearing");
+    }
+
+    // audio (n) -> logits (windows, labels), how many were computed, their MACs
+    nb::tuple push(Floats audio) {
+        logits_.resize(size_t(dk_hearing_windows(hearing_, audio.size())) * labels_ + 1);
+        dk_heard heard;
+        dk_status status;
+        {
+            nb::gil_scoped_release release;
+            status = dk_hearing_push(hearing_, audio.data(), audio.size(), logits_.data(), &heard);
+        }
+        check(status, "sound");
+        auto out = new_array<float>({heard.windows, labels_});
+        std::copy_n(logits_.begin(), size_t(heard.windows) * labels_, out.data());
+        return nb::make_tuple(out, heard.computed, heard.macs);
+    }
+
+  private:
+    uint32_t labels_;
+    Block memory_;
+    std::vector<float> logits_;
+    dk_hearing *hearing_ = nullptr;
+};
+
 } // namespace
 
 void bind_training(nb::module_ &m); // training.cpp
@@ -325,6 +378,7 @@ NB_MODULE(_native, m) {
     m.doc() = "The native core of deltakwt; use deltakwt.engine.";
     m.def("isas", &isas);
     m.def("best_isa", [] { return dk_isa_name(dk_isa_best()); });
+    m.def("loudest", &loudest, nb::arg("samples"));
     nb::class_<FrontEnd>(m, "FrontEnd")
         .def(nb::init<const std::string &>(), nb::arg("isa"))
         .def("features", &FrontEnd::features, nb::arg("audio"), nb::arg("smooth"), nb::arg("floor"),
@@ -345,5 +399,12 @@ NB_MODULE(_native, m) {
              nb::arg("thresholds").none(), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
              nb::arg("threads"), nb::arg("counted"))
         .def("memory", &Model::memory);
+    nb::class_<Hearing>(m, "Hearing")
+        .def(nb::init<const Model &, const FrontEnd &, nb::object, bool, double, double, uint32_t,
+                      float, uint32_t, uint32_t, Floats>(),
+             nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::arg("model"), nb::arg("frontend"),
+             nb::arg("thresholds").none(), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
+             nb::arg("hop"), nb::arg("reuse"), nb::arg("onset"), nb::arg("stray"), nb::arg("heard"))
+        .def("push", &Hearing::push, nb::arg("audio"));
     bind_training(m);
 }

@@ -184,6 +184,39 @@ typedef struct {
 dk_status dk_run(const dk_model *model, const float *features, const float *thresholds,
                  void *scratch, size_t scratch_size, float *logits, const dk_watch *watch);
 
+/* ---- listening: samples in blocks of any size, a window of features through the model every hop
+ */
+
+typedef struct {
+    dk_steady steady;
+    uint32_t hop; /* frames from window to window */
+    /* A window of which no feature differs by more than `reuse` from the last computed one is not
+     * computed. While no word is heard, only its newest `onset` frames are compared, where a word
+     * would begin, and up to `stray` features may differ more. With `reuse` 0, only a window that
+     * is equal is not computed. */
+    float reuse;
+    uint32_t onset, stray;
+    const float *heard; /* (labels): posterior at which a word counts as heard; 2: it is no word */
+} dk_listening;
+
+typedef struct {
+    uint32_t windows, computed;
+    int64_t macs;
+} dk_heard;
+
+typedef struct dk_hearing dk_hearing;
+
+size_t dk_hearing_size(const dk_config *config); /* 0 if the configuration is not valid */
+/* thresholds and what `how` points to are copied; the model and the front end are not. */
+dk_status dk_hearing_init(void *memory, size_t size, const dk_model *model,
+                          const dk_frontend *frontend, const float *thresholds,
+                          const dk_listening *how, dk_hearing **out);
+/* At most this many windows come out of pushing that many samples. */
+uint32_t dk_hearing_windows(const dk_hearing *hearing, size_t samples);
+/* logits must hold dk_hearing_windows(hearing, samples) rows; *heard says how many were made. */
+dk_status dk_hearing_push(dk_hearing *hearing, const float *audio, size_t samples, float *logits,
+                          dk_heard *heard);
+
 #ifdef __cplusplus
 }
 #endif

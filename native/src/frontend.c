@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static const float LOUDEST = 1e9f; /* beyond this a sample is no sound, and squares overflow */
+static const float LOUDEST = DK_LOUDEST; /* beyond this a sample is no sound, and squares overflow */
 
 uint32_t dk_frames(size_t samples) {
     size_t frames = samples < DK_FRAME ? 0 : 1 + (samples - DK_FRAME) / DK_HOP;

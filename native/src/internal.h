@@ -162,19 +162,23 @@ struct dk_frontend {
 /* Working memory of the energies kernels: 256 complex numbers and 257 magnitudes a lane. */
 enum { DK_ENERGIES_WORK = (2 * 256 + DK_BINS) * DK_MOST_LANES };
 
-/* A stream between two blocks of samples. */
+/* Samples of the most frames that a stream computes at once. */
+enum { DK_STREAM = DK_FRAME + (DK_MOST_LANES - 1) * DK_HOP };
+
+/* A stream between two blocks of samples. As many frames are computed at once as have come, up to
+ * those of the widest kernel. */
 struct dk_stream {
     const dk_frontend *frontend;
     dk_steady steady;
     float lift;               /* log(floor) */
+    int begun;                /* the energies of a frame are known */
     uint32_t filled;          /* samples waiting in `samples` */
-    uint32_t frames;          /* frames whose energies are known; saturates */
     uint32_t floored;         /* frames that moved the level; saturates */
-    float samples[DK_FRAME];  /* the start of the next frame */
+    float samples[DK_STREAM]; /* from the start of the next frame on */
     float previous[DK_BANDS]; /* energies of the last two frames, for smoothing */
     float current[DK_BANDS];
     float level[DK_BANDS]; /* tracked quantile of the log energies */
-    float energies[DK_BANDS + DK_PAD];
+    float energies[DK_MOST_LANES * DK_BANDS + DK_PAD];
     float work[DK_ENERGIES_WORK];
 };
 
@@ -216,6 +220,7 @@ dk_status dk_check_steady(const dk_steady *steady);
 /* Mel energies (frames, 80) become steady log energies, in place; column: `frames` floats. */
 void dk_steady_logs(const dk_kernels *kernels, const dk_steady *steady, float *energies,
                     uint32_t frames, float *column);
+#define DK_LOUDEST 1e9f                                   /* sample that is taken for sound */
 int dk_all_within(const float *x, size_t n, float limit); /* 0 also for NaN */
 
 #endif

@@ -30,17 +30,16 @@ uint32_t dk_stream_rows(const dk_stream *stream, size_t samples) {
     return dk_frames(stream->filled + samples);
 }
 
-/* energies of a new frame -> those of the frame before it, smoothed. 0: nothing finished yet. */
-static int smoothed(dk_stream *stream, float *energies) {
-    int first = stream->frames == 0;
+/* energies of a new frame -> those of the frame before it, smoothed. */
+static void smoothed(dk_stream *stream, float *energies) {
     for (uint32_t band = 0; band < DK_BANDS; band++) {
         float next = energies[band];
         float here = stream->current[band], before = stream->previous[band];
         energies[band] = (before + 2.0f * here + next) / 4.0f;
-        stream->previous[band] = first ? next : here; /* its own left neighbour */
+        stream->previous[band] = stream->begun ? here : next; /* the first is its own neighbour */
         stream->current[band] = next;
     }
-    return !first;
+    stream->begun = 1;
 }
 
 /* Moves the level of each band by this frame, then floors the frame at it. */
@@ -57,37 +56,41 @@ static void floored(dk_stream *stream, float *logs) {
     if (stream->floored < UINT32_MAX) stream->floored++;
 }
 
-/* One whole frame is waiting: its features, if this finishes a row. */
-static int finish_frame(dk_stream *stream, float *features) {
+/* All whole frames that are waiting -> features of the rows they finish, and how many. */
+static uint32_t finish_frames(dk_stream *stream, uint32_t frames, float *features) {
     const dk_frontend *frontend = stream->frontend;
     const dk_kernels *kernels = frontend->kernels;
-    float *energies = stream->energies;
-    kernels->energies(frontend, stream->samples, 1, energies, stream->work);
-    int finished = stream->steady.smooth ? smoothed(stream, energies) : 1;
-    if (stream->frames < UINT32_MAX) stream->frames++;
-    if (!finished) return 0;
-    kernels->log_floor(energies, energies, DK_BANDS);
-    if (stream->steady.floor > 0.0) floored(stream, energies);
-    kernels->gemm(energies, DK_BANDS, 1, &frontend->dct, NULL, features, DK_COEFFICIENTS);
-    return 1;
+    float *rows = stream->energies;
+    kernels->energies(frontend, stream->samples, frames, rows, stream->work);
+    if (stream->steady.smooth) {
+        uint32_t early = stream->begun ? 0 : 1; /* nothing is finished by the very first frame */
+        for (uint32_t t = 0; t < frames; t++) smoothed(stream, rows + t * DK_BANDS);
+        rows += early * DK_BANDS;
+        frames -= early;
+    }
+    kernels->log_floor(rows, rows, frames * DK_BANDS);
+    for (uint32_t t = 0; stream->steady.floor > 0.0 && t < frames; t++)
+        floored(stream, rows + t * DK_BANDS);
+    kernels->gemm(rows, DK_BANDS, frames, &frontend->dct, NULL, features, DK_COEFFICIENTS);
+    return frames;
 }
 
 dk_status dk_stream_push(dk_stream *stream, const float *audio, size_t samples, float *features,
                          uint32_t *rows) {
     if (!stream || (samples && !audio) || !rows) return DK_BAD_ARGUMENT;
-    if (!dk_all_within(audio, samples, 1e9f)) return DK_BAD_VALUE;
+    if (!dk_all_within(audio, samples, DK_LOUDEST)) return DK_BAD_VALUE;
     *rows = 0;
     while (samples) {
-        size_t room = DK_FRAME - stream->filled, count = samples < room ? samples : room;
+        size_t room = DK_STREAM - stream->filled, count = samples < room ? samples : room;
         memcpy(stream->samples + stream->filled, audio, count * sizeof *audio);
         stream->filled += (uint32_t)count;
         audio += count;
         samples -= count;
-        if (stream->filled < DK_FRAME) break;
-        *rows += (uint32_t)finish_frame(stream, features + (size_t)*rows * DK_COEFFICIENTS);
-        memmove(stream->samples, stream->samples + DK_HOP,
-                (DK_FRAME - DK_HOP) * sizeof *stream->samples);
-        stream->filled = DK_FRAME - DK_HOP;
+        uint32_t frames = dk_frames(stream->filled), done = frames * DK_HOP;
+        if (!frames) break;
+        *rows += finish_frames(stream, frames, features + (size_t)*rows * DK_COEFFICIENTS);
+        stream->filled -= done;
+        memmove(stream->samples, stream->samples + done, stream->filled * sizeof *stream->samples);
     }
     return DK_OK;
 }

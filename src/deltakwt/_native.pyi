@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 def isas() -> list[str]: ...
 def best_isa() -> str: ...
+def loudest(samples: NDArray[np.float32]) -> float: ...
 def reconstruct(rows: NDArray[np.float32], out: NDArray[np.float32], theta: float) -> None: ...
 
 class FrontEnd:
@@ -46,3 +47,20 @@ class Model:
         counted: bool,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]: ...
     def memory(self) -> int: ...
+
+class Hearing:
+    def __init__(
+        self,
+        model: Model,
+        frontend: FrontEnd,
+        thresholds: NDArray[np.float32] | None,
+        smooth: bool,
+        floor: float,
+        quantile: float,
+        hop: int,
+        reuse: float,
+        onset: int,
+        stray: int,
+        heard: NDArray[np.float32],
+    ) -> None: ...
+    def push(self, audio: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int]: ...

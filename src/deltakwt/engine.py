@@ -210,6 +210,34 @@ class Engine:
             raise DeltakwtError(str(error)) from None
         return Batch(logits, macs, nonzeros) if thresholds else Batch(logits, None, None)
 
+    def hearing(
+        self,
+        thresholds: Thresholds | None,
+        steady: Steady,
+        hop: int,
+        reuse: float,
+        onset: int,
+        stray: int,
+        heard: Floats,
+    ) -> _native.Hearing:
+        """Ears for one stream; what the arguments mean says `dk_listening` in deltakwt.h."""
+        try:
+            return _native.Hearing(
+                self._native,
+                self.frontend._native,
+                self._array(thresholds),
+                steady.smooth,
+                steady.floor,
+                steady.quantile,
+                hop,
+                reuse,
+                onset,
+                stray,
+                heard,
+            )
+        except ValueError as error:
+            raise DeltakwtError(str(error)) from None
+
     def _array(self, thresholds: Thresholds | None) -> Floats | None:
         return thresholds.array(self.config.layers) if thresholds else None
 

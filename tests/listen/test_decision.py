@@ -154,6 +154,26 @@ def test_any_cut_into_blocks_decides_as_the_plain_twin(
     assert found == plain_twin(decision, rows)
 
 
+@given(
+    windows=windows,
+    repeats=st.lists(st.integers(0, 6), min_size=1, max_size=5),
+    smooth=st.integers(1, 4),
+    patience=st.integers(0, 3),
+)
+def test_windows_known_to_be_the_same_need_not_be_looked_at(
+    windows: list[list[float]], repeats: list[int], smooth: int, patience: int
+) -> None:
+    decision = Decision(smooth=smooth, patience=patience, refractory=0.3, on=0.6, off=0.25)
+    decider, found, rows = Decider(decision, LABELS), [], []
+    for turn, window in enumerate(windows):
+        row, again = np.array([window], np.float32), repeats[turn % len(repeats)]
+        found += decider.push(row)
+        for _ in range(again):
+            found += decider.push(row, is_same=True)
+        rows += [row] * (1 + again)
+    assert found == plain_twin(decision, np.concatenate(rows or [np.zeros((0, 5), np.float32)]))
+
+
 def test_settings_survive_json_and_leave_defaults_where_nothing_is_said() -> None:
     decision = Decision(hop=0.05, smooth=4, words={"yes": 0.9})
     assert Decision.from_json(decision.to_json()) == decision

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from listen.speech import Speech
+from numpy.typing import NDArray
 
 from deltakwt.config import FRAMES
 from deltakwt.frontend import PLAIN, Steady
-from deltakwt.listen.decision import Decision
-from deltakwt.listen.hearing import Hearing, Windows
+from deltakwt.listen.decision import MAYBE, Decision, posteriors
+from deltakwt.listen.hearing import Hearing
 from deltakwt.macs import dense_macs
 from deltakwt.model import Model
 from deltakwt.thresholds import Thresholds
@@ -53,12 +54,48 @@ def test_digital_silence_is_computed_once_and_exactly(model: Model) -> None:
     assert ears.meter.total.macs == expected.macs.sum()
 
 
-def test_reuse_is_bounded_by_the_difference_to_the_last_computed_window() -> None:
-    rows = np.cumsum(np.full((FRAMES + 40, 1), 0.01, np.float32), axis=0).repeat(40, axis=1)
-    exact, near = Windows(10, 0.0), Windows(10, 0.15)
-    assert exact.push(rows)[1] == [True] * 5
-    # a slow drift is noticed when it has added up: 0.1 a window against 0.15
-    assert near.push(rows)[1] == [True, False, True, False, True]
+def by_the_book(
+    model: Model, steady: Steady, sound: NDArray[np.float32], decision: Decision
+) -> tuple[NDArray[np.float32], int]:
+    """Windows and their reuse, written out: logits, and how many were computed."""
+    rows = model.engine.frontend.stream(steady).push(sound)
+    computed, logits, known = 0, [], np.zeros((FRAMES, 40), np.float32)
+    quiet = False
+    for start in range(0, len(rows) - FRAMES + 1, decision.hop_frames):
+        window = rows[start : start + FRAMES]
+        lenient = quiet and decision.reuse > 0
+        first = FRAMES - decision.onset_frames if lenient else 0
+        far = np.abs(window[first:] - known[first:]) > decision.reuse
+        if not computed or far.sum() > (decision.stray if lenient else 0):
+            known, answer = window, model.engine.logits(window, THRESHOLDS)
+            words = posteriors(answer[None])[0, [not w.startswith("_") for w in model.labels]]
+            quiet = words.max() < MAYBE
+            computed += 1
+        logits.append(answer)
+    return np.array(logits), computed
+
+
+@pytest.mark.parametrize("reuse", [0.0, 0.5, 3.0])
+@pytest.mark.parametrize(("onset", "stray"), [(1.0, 0), (1.0, 100), (0.35, 2), (0.01, 100)])
+def test_a_window_is_computed_when_enough_has_changed(
+    model: Model, speech: Speech, reuse: float, onset: float, stray: int
+) -> None:
+    decision = Decision(reuse=reuse, onset=onset, stray=stray)
+    ears = Hearing(model, THRESHOLDS, STEADY, decision)
+    logits = ears.push(speech.sound)
+    expected, computed = by_the_book(model, STEADY, speech.sound, decision)
+    assert ears.meter.total.computed == computed
+    assert np.array_equal(logits, expected)
+
+
+def test_a_slow_drift_is_noticed_when_it_has_added_up(model: Model) -> None:
+    """Louder by 0.2 dB a window: c0 moves by less than `reuse` each time, and by more in all."""
+    rng, seconds = np.random.default_rng(4), 4
+    hiss = np.tile(rng.normal(0, 0.01, 160), 100 * seconds)  # every frame the same
+    louder = 10 ** (np.arange(len(hiss)) / 1600 * 0.2 / 20)
+    ears = hearing(model, reuse=1.0)
+    ears.push((hiss * louder).astype(np.float32))
+    assert 3 <= ears.meter.total.computed <= len(hiss) // 1600 // 2
 
 
 def test_a_quiet_steadied_room_is_mostly_reused_and_a_word_is_not(

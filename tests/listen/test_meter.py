@@ -41,3 +41,12 @@ def test_an_unused_meter_reads_zero() -> None:
         "reused_percent": 0.0,
         "cpu_percent": 0.0,
     }
+
+
+def test_time_spent_around_the_model_belongs_to_what_was_heard_last() -> None:
+    meter = Meter(100)
+    meter.spend(0.5)  # before anything was heard: only ever
+    meter.add(Tally(SECOND, 10, 1, 1, 0.01))
+    meter.spend(0.02)
+    assert meter.now.cpu_percent == pytest.approx(3.0)
+    assert meter.ever.cpu_percent == pytest.approx(53.0)

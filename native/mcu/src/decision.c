@@ -9,13 +9,25 @@ void dk_decider_init(dk_decider *decider) {
     decider->candidate.label = DK_NEVER;
 }
 
-/* Posteriors of this window, averaged with those before it, oldest first. */
-static void smooth(dk_decider *decider, const float *logits, float *smoothed) {
-    float *newest = decider->history[decider->oldest], top = logits[0], sum = 0.0f;
+static void posteriors(const float *logits, float *out) {
+    float top = logits[0], sum = 0.0f;
     for (uint32_t i = 1; i < DK_LABELS; i++)
         if (logits[i] > top) top = logits[i];
-    for (uint32_t i = 0; i < DK_LABELS; i++) sum += newest[i] = dk_exp(logits[i] - top);
-    for (uint32_t i = 0; i < DK_LABELS; i++) newest[i] /= sum;
+    for (uint32_t i = 0; i < DK_LABELS; i++) sum += out[i] = dk_exp(logits[i] - top);
+    for (uint32_t i = 0; i < DK_LABELS; i++) out[i] /= sum;
+}
+
+int dk_maybe_word(const float *logits) {
+    float scores[DK_LABELS];
+    posteriors(logits, scores);
+    for (uint32_t i = 0; i < DK_LABELS; i++)
+        if (dk_on[i] <= 1.0f && scores[i] >= dk_maybe) return 1;
+    return 0;
+}
+
+/* Posteriors of this window, averaged with those before it, oldest first. */
+static void smooth(dk_decider *decider, const float *logits, float *smoothed) {
+    posteriors(logits, decider->history[decider->oldest]);
     memset(smoothed, 0, DK_LABELS * sizeof *smoothed);
     for (uint32_t w = 0; w < DK_SMOOTH_WINDOWS; w++) {
         decider->oldest = decider->oldest + 1 < DK_SMOOTH_WINDOWS ? decider->oldest + 1 : 0;

@@ -33,6 +33,8 @@ typedef struct {
 void dk_decider_init(dk_decider *decider);
 /* 1: these logits of the next window completed an event. */
 int dk_decide(dk_decider *decider, const float *logits, dk_decided *event);
+/* Whether these logits could be those of a word. */
+int dk_maybe_word(const float *logits);
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,7 @@ static struct {
     } work;
     dk_feature features[DK_FRAMES * DK_FEATURES]; /* a ring of rows */
     dk_feature computed[DK_FRAMES * DK_FEATURES]; /* the last window that was computed */
-    int has_computed;
+    int has_computed, is_quiet;                   /* and there was no word in it */
     uint8_t stream_memory[sizeof(dk_stream) + DK_ALIGN];
     dk_stream *stream;
     dk_decider decider;
@@ -59,16 +59,18 @@ static void store_row(const float *row, dk_feature *to) {
     for (uint32_t i = 0; i < DK_FEATURES; i++) to[i] = dk_to_feature(row[i]);
 }
 
-/* Whether the window differs from the last computed one by at most dk_reuse in every feature: then
- * it is not computed again. */
+/* Whether nothing moved by more than dk_reuse since the last window that was computed, or in quiet:
+ * not much lately. Then this one is not computed. */
 static int is_near(void) {
-    const dk_feature *row = ram.features + ram.next * DK_FEATURES, *known = ram.computed;
+    uint32_t moved = 0, few = ram.is_quiet ? dk_stray : 0;
     if (!ram.has_computed) return 0;
-    for (uint32_t t = 0; t < DK_FRAMES; t++, row += DK_FEATURES, known += DK_FEATURES) {
-        if (t == DK_FRAMES - ram.next) row = ram.features;
+    for (uint32_t t = ram.is_quiet ? DK_FRAMES - DK_ONSET_FRAMES : 0; t < DK_FRAMES; t++) {
+        uint32_t at = ram.next + t < DK_FRAMES ? ram.next + t : ram.next + t - DK_FRAMES;
+        const dk_feature *row = ram.features + at * DK_FEATURES;
+        const dk_feature *known = ram.computed + t * DK_FEATURES;
         for (uint32_t i = 0; i < DK_FEATURES; i++) {
             float difference = dk_from_feature(row[i]) - dk_from_feature(known[i]);
-            if (fabsf(difference) > dk_reuse) return 0;
+            if (fabsf(difference) > dk_reuse && ++moved > few) return 0;
         }
     }
     return 1;
@@ -81,6 +83,7 @@ static void compute_window(void) {
     ram.has_computed = 1;
     dk_infer(&dk_flash_model, &ram.work.infer, ram.computed, 0, dk_thresholds, ram.logits,
              ram.macs);
+    ram.is_quiet = !dk_maybe_word(ram.logits);
 }
 
 static void add_row(const float *row) {

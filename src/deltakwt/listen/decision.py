@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deltakwt.config import FRAMES
 from deltakwt.errors import DeltakwtError
 
 FRAMES_A_SECOND = 100
 NEVER = -1
+MAYBE = 0.15  # posterior of a window that could hold a word
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ class Decision:
     hop: float = 0.1  # seconds from window to window, a multiple of 10 ms
     reuse: float = 3.0  # a window this near (greatest difference of a feature) to the last
     #                     computed one is not computed again; 0: only an equal one, which is exact
+    onset: float = 0.35  # while nothing that could be a word is heard, only so many newest seconds
+    #                      are compared,
+    stray: int = 2  # and so many features may differ more
     smooth: int = 3  # windows whose posteriors are averaged
     on: float = 0.8  # smoothed posterior that makes a word a candidate
     off: float = 0.4  # below it a word is over
@@ -45,6 +50,8 @@ class Decision:
         checks = {
             "hop": 0.01 <= self.hop <= 1 and abs(self.hop * 100 - round(self.hop * 100)) < 1e-6,
             "reuse": 0 <= self.reuse < float("inf"),
+            "onset": 0.01 <= self.onset <= 1,
+            "stray": 0 <= self.stray <= 10_000,
             "smooth": 1 <= self.smooth <= 100,
             "on": 0 < self.on <= 1,
             "off": 0 < self.off <= self.on,
@@ -59,6 +66,11 @@ class Decision:
     @property
     def hop_frames(self) -> int:
         return round(self.hop * FRAMES_A_SECOND)
+
+    @property
+    def onset_frames(self) -> int:
+        """At least what is new in a window, at most all of it."""
+        return min(max(round(self.onset * FRAMES_A_SECOND), self.hop_frames), FRAMES)
 
     @property
     def refractory_windows(self) -> int:
@@ -98,10 +110,12 @@ class Decision:
         return cls(**values)
 
 
-_WHOLE: dict[str, Any] = {"smooth": int, "patience": int}
+_WHOLE: dict[str, Any] = {"stray": int, "smooth": int, "patience": int}
 _RANGES = {
     "hop": "must be 0.01 to 1 second, a multiple of 0.01",
     "reuse": "must be 0 (exact) or a positive number",
+    "onset": "must be 0.01 to 1 second",
+    "stray": "must be 0 to 10000 features",
     "smooth": "must be 1 to 100 windows",
     "on": "must lie above 0 and at most at 1",
     "off": "must lie above 0 and at most at `on`",
@@ -149,13 +163,24 @@ class Decider:
         self._candidate: Decided | None = None  # its `window` is the first candidate's
         self._ready = 0  # the window at which the refractory time is over
         self._idle = True  # a quiet window would change nothing
+        self._still = 0  # windows in a row that were the same
 
-    def push(self, logits: NDArray[np.float32]) -> list[Decided]:
-        """(n, labels) logits of the next windows -> the events they complete."""
+    def push(self, logits: NDArray[np.float32], is_same: bool = False) -> list[Decided]:
+        """(n, labels) logits of the next windows -> the events they complete.
+
+        `is_same`: each is the row that was pushed last, as in a quiet room. Once the whole history
+        is, another one changes nothing, and nothing is computed.
+        """
+        if is_same and self._idle and self._still >= self.decision.smooth:
+            self._window += len(logits)
+            return []
+        self._still = self._still + len(logits) if is_same else 0
         smoothed = self._smooth(posteriors(logits)) if len(logits) else logits
         events = []
         for scores in smoothed.tolist():
             is_loud = any(scores[word] >= self._off for word in self._words)
+            if is_loud:
+                self._still = 0
             if (is_loud or not self._idle) and (event := self._step(scores)):
                 events.append(event)
             self._window += 1

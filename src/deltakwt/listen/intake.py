@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltakwt import _native
 from deltakwt.audio import LOUDEST, MAX_CHANNELS, RATES
 from deltakwt.config import SAMPLE_RATE
 from deltakwt.errors import DeltakwtError
@@ -26,20 +27,22 @@ def mono(block: ArrayLike) -> Samples:
     if samples.ndim == 2 and not 1 <= samples.shape[1] <= MAX_CHANNELS:
         raise BadBlock(f"block: shape {samples.shape} is not (samples, channels)")
     floats = _floats(samples)
-    loudest = float(np.abs(floats).max()) if floats.size else 0.0
+    loudest = _native.loudest(floats)
     if not loudest <= LOUDEST:
         what = f"peaks at {loudest:g}" if np.isfinite(loudest) else "holds NaN or infinity"
         raise BadBlock(f"block: {what}; samples must lie in -1 to 1 (this block is left out)")
-    return floats if floats.ndim == 1 else floats.mean(axis=1, dtype=np.float32)
+    if floats.size == len(floats):  # one channel
+        return floats.reshape(-1)
+    return floats.mean(axis=1, dtype=np.float32)
 
 
 def _floats(samples: NDArray[np.generic]) -> Samples:
-    floats = samples.astype(np.float32)
+    floats = np.ascontiguousarray(samples, np.float32)
     if samples.dtype.kind == "f":
         return floats
     bits = 8 * samples.dtype.itemsize
     if samples.dtype.kind == "u":  # silence in the middle, as in 8-bit WAV files
-        floats -= 2.0 ** (bits - 1)
+        floats = floats - np.float32(2.0 ** (bits - 1))
     return np.asarray(floats / np.float32(2.0 ** (bits - 1)), np.float32)
 
 

@@ -73,6 +73,12 @@ class Meter:
         while self._seconds[0][0] < second - MINUTE:
             self._seconds.popleft()
 
+    def spend(self, cpu: float) -> None:
+        """Processor time that belongs to what was added last."""
+        self.total.cpu += cpu
+        if self._seconds:
+            self._seconds[-1][1].cpu += cpu
+
     @property
     def now(self) -> Reading:
         """About the last second, or the last block where blocks are longer."""

@@ -19,7 +19,7 @@ from deltakwt.frontend import PLAIN
 from deltakwt.listen.decision import Decided, Decider, Decision
 from deltakwt.listen.hearing import LONGEST, Hearing
 from deltakwt.listen.intake import Intake
-from deltakwt.listen.meter import Meter, Tally
+from deltakwt.listen.meter import Meter
 from deltakwt.listen.recent import Recent
 from deltakwt.model import Model
 from deltakwt.registry import resolve
@@ -144,7 +144,7 @@ class Spotter:
             begun, counted = time.thread_time(), self.meter.total.cpu
             events = self._hear(self._intake.push(block, sample_rate))
             whole, part = time.thread_time() - begun, self.meter.total.cpu - counted
-            self.meter.add(Tally(cpu=whole - part))  # what is not the model's: rate, decision
+            self.meter.spend(whole - part)  # what is not the model's: rate, decision
             return events
 
     def flush(self) -> list[Detection]:
@@ -173,8 +173,9 @@ class Spotter:
             part = samples[start : start + LONGEST]
             self._recent.push(part)
             if len(logits := self._hearing.push(part)):
-                found = map(self._event, self._decider.push(logits))
-                events += [event for event in found if event]
+                for found in self._decider.push(logits, self._hearing.is_same):
+                    if event := self._event(found):
+                        events.append(event)
         return events
 
     def _event(self, found: Decided) -> Detection | None:
