@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import deltakwt
 from deltakwt.errors import DeltakwtError
 from deltakwt.listen import Decision, Detection, Spotter, confirm_with
-from deltakwt.listen.spotter import KEPT
+from deltakwt.listen.spotter import KEPT, NAP
 from deltakwt.model import Model
 from deltakwt.thresholds import Thresholds
 
@@ -63,6 +63,18 @@ def test_the_cut_into_blocks_changes_nothing(
 def test_single_samples_are_blocks_too(model: Model, speech: Speech) -> None:
     part = speech.sound[:40_000]  # one word
     assert all_events(spotter(model), part, 1) == all_events(spotter(model), part, 40_000)
+
+
+def test_blocks_wait_in_silence_and_no_word_comes_late(model: Model, speech: Speech) -> None:
+    ears, waited, late = spotter(model), [], []
+    sound = np.concatenate([np.zeros(48_000, np.float32), speech.sound])
+    for end in range(1_600, len(sound), 1_600):
+        late += [end / 16_000 - event.time for event in ears.push(sound[end - 1_600 : end])]
+        waited.append(end - ears.meter.total.samples)
+        assert ears.seconds == end / 16_000
+    assert max(waited) == NAP - 1_600
+    assert len(late) == len(speech.words)
+    assert max(late) < 0.1  # the block in which it was decided
 
 
 @pytest.mark.parametrize("rate", [8_000, 22_050, 44_100, 48_000])

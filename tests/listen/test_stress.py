@@ -169,7 +169,7 @@ def test_settings_side_by_side(model: Model, material: Material) -> None:
     assert seen[-1] == 120
     assert dense["compute"]["windows"] == 1191
     assert fast["compute"]["windows"] == 1190
-    assert fast["compute"]["macs_percent"] < 40 < dense["compute"]["macs_percent"]
+    assert 4 * fast["compute"]["macs_percent"] < dense["compute"]["macs_percent"] < 40
     assert dense["verified_by_dense"] is None
     verified = fast["verified_by_dense"]
     assert verified["false_accepts"] <= fast["decided"]["false_accepts"]

@@ -165,13 +165,18 @@ class Decider:
         self._idle = True  # a quiet window would change nothing
         self._still = 0  # windows in a row that were the same
 
+    @property
+    def is_still(self) -> bool:
+        """No word is near, and the last windows were all the same."""
+        return self._idle and self._still >= self.decision.smooth
+
     def push(self, logits: NDArray[np.float32], is_same: bool = False) -> list[Decided]:
         """(n, labels) logits of the next windows -> the events they complete.
 
         `is_same`: each is the row that was pushed last, as in a quiet room. Once the whole history
         is, another one changes nothing, and nothing is computed.
         """
-        if is_same and self._idle and self._still >= self.decision.smooth:
+        if is_same and self.is_still:
             self._window += len(logits)
             return []
         self._still = self._still + len(logits) if is_same else 0

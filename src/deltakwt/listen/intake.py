@@ -33,7 +33,8 @@ def mono(block: ArrayLike) -> Samples:
         raise BadBlock(f"block: {what}; samples must lie in -1 to 1 (this block is left out)")
     if floats.size == len(floats):  # one channel
         return floats.reshape(-1)
-    return floats.mean(axis=1, dtype=np.float32)
+    mixed: Samples = floats.mean(axis=1, dtype=np.float32)
+    return mixed
 
 
 def _floats(samples: NDArray[np.generic]) -> Samples:

@@ -30,6 +30,7 @@ KEPT = 6 * SAMPLE_RATE  # samples that stay readable behind the newest block
 ENDING = SAMPLE_RATE  # zeros that flush() adds, so that a word at the very end is heard
 WORD = SAMPLE_RATE // 2  # about as long as a word is
 SURE = 0.8  # posterior that a second stage asks for
+NAP = 3 * SAMPLE_RATE // 10  # samples that may wait while nothing happens
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,8 @@ class Spotter:
         self._decider = Decider(self.decision, model.labels)
         self._intake = Intake()
         self._recent = Recent(KEPT, LONGEST)
+        self._waiting: list[NDArray[np.float32]] = []  # blocks that are not heard yet
+        self._pending = 0  # samples in them
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
@@ -123,7 +126,7 @@ class Spotter:
     @property
     def seconds(self) -> float:
         """Sound heard so far."""
-        return self._recent.total / SAMPLE_RATE
+        return (self._recent.total + self._pending) / SAMPLE_RATE
 
     @property
     def stopped(self) -> bool:
@@ -142,7 +145,7 @@ class Spotter:
             if self.stopped:
                 return []
             begun, counted = time.thread_time(), self.meter.total.cpu
-            events = self._hear(self._intake.push(block, sample_rate))
+            events = self._hear(self._awake(self._intake.push(block, sample_rate)))
             whole, part = time.thread_time() - begun, self.meter.total.cpu - counted
             self.meter.spend(whole - part)  # what is not the model's: rate, decision
             return events
@@ -150,8 +153,9 @@ class Spotter:
     def flush(self) -> list[Detection]:
         """The stream has ended: the words of its last second. Nothing can be pushed after it."""
         with self._lock:
-            rest = self._intake.flush()
-            events = self._hear(np.concatenate([rest, np.zeros(ENDING, np.float32)]))
+            rest = [*self._waiting, self._intake.flush(), np.zeros(ENDING, np.float32)]
+            self._waiting, self._pending = [], 0
+            events = self._hear(np.concatenate(rest))
             self.stop()
             return events
 
@@ -166,6 +170,20 @@ class Spotter:
     def sound(self, start: int, end: int) -> NDArray[np.float32]:
         """Samples `start` to `end` since the start, of which the last seconds are held."""
         return self._recent.cut(start, end)
+
+    def _awake(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
+        """What is to be heard now: all, or nothing while nothing happens and little is waiting.
+
+        A processor that wakes for 100 ms of silence finds its caches cold, and waking costs more
+        than listening. The words do not change, since they do not depend on the cut into blocks;
+        the first windows of one may be computed 0.2 s late, long before it is decided.
+        """
+        self._waiting.append(samples)
+        self._pending += len(samples)
+        if self._decider.is_still and self._pending < NAP:
+            return samples[:0]
+        waited, self._waiting, self._pending = self._waiting, [], 0
+        return np.concatenate(waited) if len(waited) > 1 else samples
 
     def _hear(self, samples: NDArray[np.float32]) -> list[Detection]:
         events: list[Detection] = []
