@@ -14,6 +14,7 @@ from deltakwt.dataset import draw
 from deltakwt.evaluate import evaluate
 from deltakwt.model import load
 from deltakwt.registry import SHIPPED
+from deltakwt.train.card import with_profiles
 
 MODELS = sorted(folder.name for folder in SHIPPED.iterdir() if (folder / "config.json").is_file())
 MOST_BYTES = 15_000_000
@@ -60,6 +61,13 @@ def test_lossless_is_what_runs_unless_something_else_is_said(name: str) -> None:
     profiles = json.loads((SHIPPED / name / "profiles.json").read_text())
     assert profiles["default"] == "lossless"
     assert {"lossless", "balanced", "fast"} <= set(profiles["profiles"])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_card_shows_the_profiles_of_its_folder(name: str) -> None:
+    profiles = json.loads((SHIPPED / name / "profiles.json").read_text())
+    assert card(name) == with_profiles(card(name), profiles)
+    assert all(f"| `{profile}` |" in card(name) for profile in profiles["profiles"])
 
 
 @pytest.mark.parametrize("protocol", ["zero", "noise"])

@@ -1,10 +1,23 @@
-"""The card of a shipped model: what it is, what it learned from, how well it hears, its limits."""
+"""The card of a shipped model: what it is, what it learned from, how well it hears, its limits.
+
+`ship` writes it before thresholds are searched for. Afterwards
+
+    python -m deltakwt.train.card FOLDER
+
+puts the folder's profiles into it.
+"""
 
 from __future__ import annotations
 
 import csv
+import json
+import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
+
+from deltakwt.frontend import Steady
+from deltakwt.weights import write_atomically
 
 Facts = dict[str, Any]
 
@@ -171,6 +184,38 @@ Apache-2.0.
 """
 
 
+PROFILES, NEXT = "## Profiles\n", "## In noise\n"
+
+
+def with_profiles(card: str, document: Facts) -> str:
+    """The card with what its profiles.json says in front of its noise, instead of what it said."""
+    head, rest = card.split(NEXT)
+    columns = (
+        *("profile", "front end", "words right", "unknown right", "noise right"),
+        *("MHSA MACs, words", "all MACs, words", "all MACs, real noise"),
+    )
+    rows = (_profile(name, profile) for name, profile in document["profiles"].items())
+    section = (
+        "\nThresholds that `deltakwt tune` found on the validation split, on the official test set;"
+        f" `{document['default']}` is the default. Commands and intervals: `profiles.json`.\n\n"
+        + _table(columns, rows)
+    )
+    return f"{head.split(PROFILES)[0]}{PROFILES}{section}\n{NEXT}{rest}"
+
+
+def _profile(name: str, profile: Facts) -> list[str]:
+    groups = profile["measured"]["groups"]
+    right = (groups.get(group, {}).get("accuracy") for group in ("words", "unknown", "noise"))
+    words, noise = groups["words"], groups["noise"]
+    macs = (words["mhsa_percent"], words["macs_percent"], noise["macs_percent"])
+    return [
+        f"`{name}`",
+        str(Steady(**profile["steady"])),
+        *("" if share is None else f"{share:.2f}%" for share in right),
+        *(f"{share:.1f}%" for share in macs),
+    ]
+
+
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:.2f}%"
 
@@ -178,3 +223,10 @@ def _percent(fraction: float) -> str:
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    profiles = json.loads((folder / "profiles.json").read_text())
+    card = folder / "README.md"
+    write_atomically(card, with_profiles(card.read_text(), profiles).encode())
