@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-static const float LOUDEST = DK_LOUDEST; /* beyond this a sample is no sound, and squares overflow */
-
 uint32_t dk_frames(size_t samples) {
     size_t frames = samples < DK_FRAME ? 0 : 1 + (samples - DK_FRAME) / DK_HOP;
     return frames > UINT32_MAX ? 0 : (uint32_t)frames;
@@ -107,7 +105,7 @@ dk_status dk_features(const dk_frontend *frontend, const float *audio, size_t sa
     uint32_t frames = dk_frames(samples);
     if (!frontend || !audio || !features || !frames) return DK_BAD_ARGUMENT;
     if (!scratch || scratch_size < dk_features_scratch_size(frames)) return DK_BAD_MEMORY;
-    if (dk_check_steady(steady) || !dk_all_within(audio, samples, LOUDEST)) return DK_BAD_VALUE;
+    if (dk_check_steady(steady) || !dk_all_within(audio, samples, DK_LOUDEST)) return DK_BAD_VALUE;
     dk_arena arena = dk_arena_at(scratch);
     features_plan plan = plan_features(&arena, frames);
     const dk_kernels *kernels = frontend->kernels;

@@ -220,7 +220,8 @@ dk_status dk_check_steady(const dk_steady *steady);
 /* Mel energies (frames, 80) become steady log energies, in place; column: `frames` floats. */
 void dk_steady_logs(const dk_kernels *kernels, const dk_steady *steady, float *energies,
                     uint32_t frames, float *column);
-#define DK_LOUDEST 1e9f                                   /* sample that is taken for sound */
+/* Beyond this a sample is no sound, and squares overflow. */
+#define DK_LOUDEST 1e9f
 int dk_all_within(const float *x, size_t n, float limit); /* 0 also for NaN */
 
 #endif
