@@ -184,16 +184,15 @@ typedef struct {
 dk_status dk_run(const dk_model *model, const float *features, const float *thresholds,
                  void *scratch, size_t scratch_size, float *logits, const dk_watch *watch);
 
-/* ---- listening: samples in blocks of any size, a window of features through the model every hop
- */
+/* ---- listening: samples in blocks of any size, a window through the model every hop --------- */
 
 typedef struct {
     dk_steady steady;
     uint32_t hop; /* frames from window to window */
     /* A window of which no feature differs by more than `reuse` from the last computed one is not
      * computed. While no word is heard, only its newest `onset` frames are compared, where a word
-     * would begin, and up to `stray` features may differ more. With `reuse` 0, only a window that
-     * is equal is not computed. */
+     * would begin (at least a hop, or some are never compared), and up to `stray` features may
+     * differ more. With `reuse` 0, only a window that is equal is not computed. */
     float reuse;
     uint32_t onset, stray;
     const float *heard; /* (labels): posterior at which a word counts as heard; 2: it is no word */

@@ -65,7 +65,7 @@ dk_status dk_hearing_init(void *memory, size_t size, const dk_model *model,
     const dk_config *c = &model->config;
     if (c->features != DK_COEFFICIENTS) return DK_BAD_CONFIG;
     if (size < dk_hearing_size(c)) return DK_BAD_MEMORY;
-    if (!how->hop || how->onset < how->hop || how->onset > c->frames) return DK_BAD_ARGUMENT;
+    if (!how->hop || !how->onset || how->onset > c->frames) return DK_BAD_ARGUMENT;
     if (!(how->reuse >= 0.0f)) return DK_BAD_VALUE;
     dk_hearing hearing;
     memset(&hearing, 0, sizeof hearing);

@@ -184,6 +184,9 @@ def test_settings_survive_json_and_leave_defaults_where_nothing_is_said() -> Non
     ("bad", "message"),
     [
         ({"hop": 0.015}, "hop = 0.015: must be 0.01 to 1 second"),
+        ({"onset": 0}, "onset = 0.0: must be 0.01 to 1 second"),
+        ({"stray": -1}, "stray = -1: must be 0 to 10000 features"),
+        ({"stray": 1.5}, "stray = 1.5 is of a wrong type"),
         ({"smooth": 0}, "smooth = 0: must be 1 to 100"),
         ({"smooth": 2.5}, "smooth = 2.5 is of a wrong type"),
         ({"on": 0.3, "off": 0.5}, "off = 0.5: must lie above 0 and at most at `on`"),

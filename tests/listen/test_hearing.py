@@ -43,6 +43,11 @@ def test_the_windows_are_those_of_the_clip_front_end(model: Model) -> None:
         np.testing.assert_allclose(row, expected, atol=2e-4)
 
 
+def test_a_hop_may_be_longer_than_a_window(model: Model) -> None:
+    ears = Hearing(model, THRESHOLDS, PLAIN, Decision(hop=1.0))
+    assert len(ears.push(np.zeros(16_000 * 4, np.float32))) == 4
+
+
 def test_digital_silence_is_computed_once_and_exactly(model: Model) -> None:
     sound = np.zeros(16_000 * 4, np.float32)
     ears = hearing(model)
