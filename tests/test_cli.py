@@ -14,6 +14,7 @@ from webserver import Site
 
 import deltakwt as package
 from deltakwt.config import KEYWORDS, LABELS
+from deltakwt.registry import SHIPPED
 
 
 def one_line(text: str) -> bool:
@@ -205,9 +206,11 @@ def test_models_list_show_import(deltakwt: Run, arm_kwt1: Path, tmp_path: Path) 
 
 def test_a_shipped_model_shows_what_its_profiles_do(deltakwt: Run) -> None:
     shown = " ".join(deltakwt("models", "show", "kwt-3").stdout.split())
+    profiles = json.loads((SHIPPED / "kwt-3" / "profiles.json").read_text())["profiles"]
+    measured = profiles["lossless"]["measured"]
     assert (
-        "profile lossless (default) thresholds for each layer, front end plain, 97.10% right"
-        in shown
+        "profile lossless (default) thresholds for each layer, front end smooth_2_0.2,"
+        f" {measured['accuracy']:.2f}% right, {measured['macs_percent']:.2f}% of the MACs" in shown
     )
 
 
