@@ -77,6 +77,19 @@ def test_blocks_wait_in_silence_and_no_word_comes_late(model: Model, speech: Spe
     assert max(late) < 0.1  # the block in which it was decided
 
 
+def test_a_source_may_use_one_buffer_again_and_again(
+    model: Model, speech: Speech, expected: list[Detection]
+) -> None:
+    ears, events, buffer = spotter(model), [], np.zeros(1_600, np.float32)
+    whole = len(speech.sound) // 1_600 * 1_600
+    for start in range(0, whole, 1_600):
+        buffer[:] = speech.sound[start : start + 1_600]
+        events += ears.push(buffer)
+        buffer[:] = 0.5  # what was pushed is no longer there
+    events += ears.push(speech.sound[whole:]) + ears.flush()
+    assert events == expected
+
+
 @pytest.mark.parametrize("rate", [8_000, 22_050, 44_100, 48_000])
 def test_other_rates_are_resampled_as_one_stream(
     model: Model, speech: Speech, expected: list[Detection], rate: int

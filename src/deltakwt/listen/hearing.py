@@ -19,15 +19,13 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import CLIP_SAMPLES, HOP_SAMPLES, SAMPLE_RATE
+from deltakwt.config import CLIP_SAMPLES, HOP_SAMPLES
 from deltakwt.frontend import Steady
 from deltakwt.listen.decision import MAYBE, Decision
 from deltakwt.listen.meter import Meter, Tally
 from deltakwt.macs import dense_macs
 from deltakwt.model import Model
 from deltakwt.thresholds import Thresholds
-
-LONGEST = 10 * SAMPLE_RATE  # samples taken at once; what is longer is cut, so memory is bounded
 
 
 class Hearing:
@@ -52,7 +50,7 @@ class Hearing:
         )
 
     def push(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(n,) samples at 16 kHz, at most LONGEST -> (windows, labels) logits of those now due."""
+        """(n,) samples at 16 kHz -> (windows, labels) logits of those now due."""
         before = time.thread_time()
         logits, computed, macs = self._native.push(samples)
         self.is_same = not computed

@@ -37,4 +37,5 @@ class Recent:
                 f"samples {start} to {end} are not held; {oldest} to {self.total} are"
             )
         known = self._buffer[max(start, 0) - oldest : max(end, 0) - oldest]
-        return np.concatenate([np.zeros(end - start - len(known), np.float32), known])
+        missing = end - start - len(known)
+        return np.concatenate([np.zeros(missing, np.float32), known]) if missing else known.copy()

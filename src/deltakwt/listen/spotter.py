@@ -17,7 +17,7 @@ from deltakwt.errors import DeltakwtError
 from deltakwt.events import Event
 from deltakwt.frontend import PLAIN
 from deltakwt.listen.decision import Decided, Decider, Decision
-from deltakwt.listen.hearing import LONGEST, Hearing
+from deltakwt.listen.hearing import Hearing
 from deltakwt.listen.intake import Intake
 from deltakwt.listen.meter import Meter
 from deltakwt.listen.recent import Recent
@@ -26,6 +26,7 @@ from deltakwt.registry import resolve
 from deltakwt.thresholds import Thresholds
 from deltakwt.weights import read_json, write_atomically
 
+LONGEST = 10 * SAMPLE_RATE  # samples taken at once; what is longer is cut, so memory is bounded
 KEPT = 6 * SAMPLE_RATE  # samples that stay readable behind the newest block
 ENDING = SAMPLE_RATE  # zeros that flush() adds, so that a word at the very end is heard
 WORD = SAMPLE_RATE // 2  # about as long as a word is
@@ -113,8 +114,7 @@ class Spotter:
         self._decider = Decider(self.decision, model.labels)
         self._intake = Intake()
         self._recent = Recent(KEPT, LONGEST)
-        self._waiting: list[NDArray[np.float32]] = []  # blocks that are not heard yet
-        self._pending = 0  # samples in them
+        self._heard = 0  # samples since the start; those after them wait
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
@@ -126,7 +126,7 @@ class Spotter:
     @property
     def seconds(self) -> float:
         """Sound heard so far."""
-        return (self._recent.total + self._pending) / SAMPLE_RATE
+        return self._recent.total / SAMPLE_RATE
 
     @property
     def stopped(self) -> bool:
@@ -145,7 +145,7 @@ class Spotter:
             if self.stopped:
                 return []
             begun, counted = time.thread_time(), self.meter.total.cpu
-            events = self._hear(self._awake(self._intake.push(block, sample_rate)))
+            events = self._hear(self._intake.push(block, sample_rate))
             whole, part = time.thread_time() - begun, self.meter.total.cpu - counted
             self.meter.spend(whole - part)  # what is not the model's: rate, decision
             return events
@@ -153,9 +153,8 @@ class Spotter:
     def flush(self) -> list[Detection]:
         """The stream has ended: the words of its last second. Nothing can be pushed after it."""
         with self._lock:
-            rest = [*self._waiting, self._intake.flush(), np.zeros(ENDING, np.float32)]
-            self._waiting, self._pending = [], 0
-            events = self._hear(np.concatenate(rest))
+            rest = self._intake.flush()
+            events = self._hear(np.concatenate([rest, np.zeros(ENDING, np.float32)]))
             self.stop()
             return events
 
@@ -171,30 +170,32 @@ class Spotter:
         """Samples `start` to `end` since the start, of which the last seconds are held."""
         return self._recent.cut(start, end)
 
-    def _awake(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What is to be heard now: all, or nothing while nothing happens and little is waiting.
+    def _hear(self, samples: NDArray[np.float32]) -> list[Detection]:
+        events: list[Detection] = []
+        for start in range(0, len(samples), LONGEST):
+            self._recent.push(samples[start : start + LONGEST])
+            if not self._naps():
+                events += self._listen()
+        return events
+
+    def _naps(self) -> bool:
+        """Whether sound may wait: nothing happens, and it is not much.
 
         A processor that wakes for 100 ms of silence finds its caches cold, and waking costs more
         than listening. The words do not change, since they do not depend on the cut into blocks;
         the first windows of one may be computed 0.2 s late, long before it is decided.
         """
-        self._waiting.append(samples)
-        self._pending += len(samples)
-        if self._decider.is_still and self._pending < NAP:
-            return samples[:0]
-        waited, self._waiting, self._pending = self._waiting, [], 0
-        return np.concatenate(waited) if len(waited) > 1 else samples
+        return self._decider.is_still and self._recent.total - self._heard < NAP
 
-    def _hear(self, samples: NDArray[np.float32]) -> list[Detection]:
-        events: list[Detection] = []
-        for start in range(0, len(samples), LONGEST):
-            part = samples[start : start + LONGEST]
-            self._recent.push(part)
-            if len(logits := self._hearing.push(part)):
-                for found in self._decider.push(logits, self._hearing.is_same):
-                    if event := self._event(found):
-                        events.append(event)
-        return events
+    def _listen(self) -> list[Detection]:
+        """Hear all that waits."""
+        sound = self._recent.cut(self._heard, self._recent.total)
+        self._heard = self._recent.total
+        logits = self._hearing.push(sound)
+        if not len(logits):
+            return []
+        found = map(self._event, self._decider.push(logits, self._hearing.is_same))
+        return [event for event in found if event]
 
     def _event(self, found: Decided) -> Detection | None:
         detection = self._detection(found)
