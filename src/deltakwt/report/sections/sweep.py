@@ -123,17 +123,18 @@ def show(document: Numbers) -> Page:
 
 
 def _cheapest_text(cheapest: Numbers) -> str:
-    """One sentence for each kind that has a point without loss."""
+    """One sentence, with a part for each kind that has a point without loss."""
     kinds = (
         ("mhsa", "deltas in attention alone, as in the paper, keep", "attention's MACs"),
         ("whole", "deltas before the MLP as well keep", "all MACs"),
         ("profile", "profiles or given thresholds keep", "all MACs"),
     )
-    return "".join(
-        f" {who} {point['accuracy']:.2f}% at <b>{_executed(point):.1f}%</b> of {what};"
+    parts = [
+        f"{who} {point['accuracy']:.2f}% at <b>{_executed(point):.1f}%</b> of {what}"
         for kind, who, what in kinds
         if (point := cheapest[kind]) is not None
-    )
+    ]
+    return f" {'; '.join(parts) or 'none'}."
 
 
 def _noise_text(dense: Numbers) -> str:
