@@ -37,7 +37,7 @@ def small_model(tmp_path: Path) -> Path:
     return folder
 
 
-def one_line(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
+def assert_one_line(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
     """It ended with one line that says these words."""
     assert done.returncode == code, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
@@ -124,7 +124,7 @@ def test_wrong_use_is_told_in_one_line(
     words: tuple[str, ...],
 ) -> None:
     command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "o")
-    one_line(deltakwt(*command, *options), *words)
+    assert_one_line(deltakwt(*command, *options), *words)
 
 
 def test_an_unreachable_budget_reports_the_nearest_points(
@@ -132,7 +132,7 @@ def test_an_unreachable_budget_reports_the_nearest_points(
 ) -> None:
     command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "o", *QUICK)
     done = deltakwt(*command, "--no-refine", "--max-macs", "3.7", "--max-loss", "0")
-    one_line(done, "no setting found", "nearest:", "% of the MACs", code=1)
+    assert_one_line(done, "no setting found", "nearest:", "% of the MACs", code=1)
     assert not (small_model / "profiles.json").exists()
 
 
@@ -145,8 +145,8 @@ def test_a_study_of_another_model_is_refused(
     assert first.returncode == 0, first.stderr
     other = tmp_path / "other"
     save_folder(other, Weights(SMALL, random_tensors(SMALL, seed=1)))
-    one_line(deltakwt("tune", "--model", other, *quick, "--max-macs", "99"), "another model")
-    one_line(deltakwt("tune", "--model", other, *quick, "--join", "none"), "no such study")
+    assert_one_line(deltakwt("tune", "--model", other, *quick, "--max-macs", "99"), "another model")
+    assert_one_line(deltakwt("tune", "--model", other, *quick, "--join", "none"), "no such study")
 
 
 @pytest.fixture
@@ -233,11 +233,11 @@ def test_a_lost_database_is_told_in_one_line(
     url = f"postgresql://me:secret@127.0.0.1:{port}/none"
     command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "o")
     done = deltakwt(*command, "--storage", url)
-    one_line(done, "the database cannot be used", "run the same command again", code=1)
+    assert_one_line(done, "the database cannot be used", "run the same command again", code=1)
     assert "secret" not in done.stderr
     (tmp_path / "broken.db").write_bytes(b"not a database" * 100)
     broken = deltakwt(*command, "--storage", tmp_path / "broken.db")
-    one_line(broken, "the database cannot be used", "broken.db", code=1)
+    assert_one_line(broken, "the database cannot be used", "broken.db", code=1)
 
 
 def workers_of(study: optuna.Study) -> dict[int, int]:

@@ -192,7 +192,7 @@ typedef struct {
     /* A window of which no feature differs by more than `reuse` from the last computed one is not
      * computed. While no word is heard, only its newest `onset` frames are compared, where a word
      * would begin (at least a hop, or some are never compared), and up to `stray` features may
-     * differ more. With `reuse` 0, only a window that is equal is not computed. */
+     * differ more. With 0, all frames and 0, only a window that is equal is not computed. */
     float reuse;
     uint32_t onset, stray;
     const float *heard; /* (labels): posterior at which a word counts as heard; 2: it is no word */

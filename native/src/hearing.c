@@ -11,10 +11,10 @@ enum { PART = DK_MOST_LANES * DK_HOP };
 struct dk_hearing {
     const dk_model *model;
     dk_stream *stream;
-    const float *thresholds; /* NULL: dense */
+    float *thresholds; /* (layers, DK_SITES), or NULL: dense */
+    float *heard;      /* (labels) */
     uint32_t hop, onset, stray;
     float reuse;
-    const float *heard;
     float *rows;     /* (room, 40) feature rows; the newest end at `used` */
     float *computed; /* (frames, 40): the window last computed, */
     float *logits;   /* (labels): and its logits */
@@ -27,12 +27,6 @@ struct dk_hearing {
     int is_quiet; /* and no word was heard in it */
 };
 
-static float *copied(dk_arena *arena, const float *from, size_t count) {
-    float *to = dk_take_floats(arena, count);
-    if (to) memcpy(to, from, count * sizeof *to);
-    return to;
-}
-
 /* With no memory behind the arena only its size counts. */
 static dk_hearing *plan(dk_arena *arena, const dk_config *c, dk_hearing *hearing) {
     dk_hearing *at = (dk_hearing *)dk_take(arena, 1, sizeof *at);
@@ -41,6 +35,8 @@ static dk_hearing *plan(dk_arena *arena, const dk_config *c, dk_hearing *hearing
     hearing->rows = dk_take_floats(arena, (size_t)hearing->room * DK_COEFFICIENTS);
     hearing->computed = dk_take_floats(arena, window);
     hearing->logits = dk_take_floats(arena, c->labels);
+    hearing->heard = dk_take_floats(arena, c->labels);
+    hearing->thresholds = dk_take_floats(arena, c->layers * DK_SITES);
     hearing->macs = (int64_t *)dk_take(arena, c->layers * DK_PRODUCTS, sizeof(int64_t));
     hearing->scratch_size = dk_scratch_size(c);
     hearing->scratch = dk_take(arena, 1, hearing->scratch_size);
@@ -53,8 +49,6 @@ size_t dk_hearing_size(const dk_config *config) {
     dk_hearing hearing;
     dk_arena arena = dk_arena_at(NULL);
     plan(&arena, config, &hearing);
-    dk_take_floats(&arena, config->layers * DK_SITES);
-    dk_take_floats(&arena, config->labels);
     return dk_arena_size(&arena);
 }
 
@@ -71,14 +65,16 @@ dk_status dk_hearing_init(void *memory, size_t size, const dk_model *model,
     memset(&hearing, 0, sizeof hearing);
     dk_arena arena = dk_arena_at(memory);
     dk_hearing *at = plan(&arena, c, &hearing);
-    if (thresholds) hearing.thresholds = copied(&arena, thresholds, c->layers * DK_SITES);
-    hearing.heard = copied(&arena, how->heard, c->labels);
+    memcpy(hearing.heard, how->heard, c->labels * sizeof *how->heard);
+    if (thresholds)
+        memcpy(hearing.thresholds, thresholds, c->layers * DK_SITES * sizeof *thresholds);
+    else
+        hearing.thresholds = NULL;
     hearing.model = model;
     hearing.hop = how->hop;
     hearing.reuse = how->reuse;
-    int is_exact = how->reuse == 0.0f;
-    hearing.onset = is_exact ? c->frames : how->onset;
-    hearing.stray = is_exact ? 0 : how->stray;
+    hearing.onset = how->onset;
+    hearing.stray = how->stray;
     hearing.due = c->frames;
     dk_status status =
         dk_stream_init(hearing.stream, dk_stream_size(), frontend, &how->steady, &hearing.stream);
@@ -93,8 +89,7 @@ uint32_t dk_hearing_windows(const dk_hearing *hearing, size_t samples) {
     return rows < hearing->due ? 0 : (rows - hearing->due) / hearing->hop + 1;
 }
 
-/* Whether nothing moved by more than `reuse` since it was computed, or in quiet: not much lately.
- */
+/* Whether nothing moved by more than `reuse` since it was computed; in quiet, not much lately. */
 static int is_near(const dk_hearing *hearing, const float *window) {
     const float reuse = hearing->reuse;
     uint32_t frames = hearing->model->config.frames, moved = 0;

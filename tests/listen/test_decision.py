@@ -174,6 +174,13 @@ def test_windows_known_to_be_the_same_need_not_be_looked_at(
     assert found == plain_twin(decision, np.concatenate(rows or [np.zeros((0, 5), np.float32)]))
 
 
+def test_reuse_of_zero_compares_everything() -> None:
+    exact = Decision(reuse=0)
+    assert (exact.onset_frames, exact.stray_features) == (98, 0)
+    assert (Decision().onset_frames, Decision().stray_features) == (35, 2)
+    assert Decision(hop=0.5).onset_frames == 50  # what is new is always compared
+
+
 def test_settings_survive_json_and_leave_defaults_where_nothing_is_said() -> None:
     decision = Decision(hop=0.05, smooth=4, words={"yes": 0.9})
     assert Decision.from_json(decision.to_json()) == decision

@@ -70,7 +70,7 @@ def config_source(export: Export) -> str:
         "DK_FRAMES": config.frames,
         "DK_FEATURES": config.features,
         "DK_HOP_FRAMES": decision.hop_frames,
-        "DK_ONSET_FRAMES": decision.onset_frames if decision.reuse else config.frames,
+        "DK_ONSET_FRAMES": decision.onset_frames,
         "DK_SMOOTH_WINDOWS": decision.smooth,
         "DK_PATIENCE_WINDOWS": decision.patience,
         "DK_REFRACTORY_WINDOWS": decision.refractory_windows,
@@ -112,8 +112,7 @@ def profile_source(export: Export) -> str:
     parts.append(f"const float dk_on[DK_LABELS] = {{{on}}};")
     parts.append(f"const float dk_off = {number(decision.off)};")
     parts.append(f"const float dk_reuse = {number(decision.reuse)};")
-    stray = decision.stray if decision.reuse else 0  # without reuse, only an equal window is old
-    parts.append(f"const uint32_t dk_stray = {stray};")
+    parts.append(f"const uint32_t dk_stray = {decision.stray_features};")
     parts.append(f"const float dk_maybe = {number(MAYBE)};\n")
     return "\n".join(parts)
 

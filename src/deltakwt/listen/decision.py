@@ -69,8 +69,14 @@ class Decision:
 
     @property
     def onset_frames(self) -> int:
-        """At least what is new in a window, at most all of it."""
-        return min(max(round(self.onset * FRAMES_A_SECOND), self.hop_frames), FRAMES)
+        """At least what is new in a window, at most all of it, which exact reuse asks for."""
+        wanted = max(round(self.onset * FRAMES_A_SECOND), self.hop_frames)
+        return min(wanted, FRAMES) if self.reuse else FRAMES
+
+    @property
+    def stray_features(self) -> int:
+        """None where reuse is exact."""
+        return self.stray if self.reuse else 0
 
     @property
     def refractory_windows(self) -> int:

@@ -45,7 +45,7 @@ class Hearing:
             decision.hop_frames,
             decision.reuse,
             decision.onset_frames,
-            decision.stray,
+            decision.stray_features,
             maybe,
         )
 
