@@ -179,8 +179,8 @@ LIMITS = """
 
 LICENCE = """
 Speech Commands v0.01, and v0.02 where clips of it are named above, by Google, CC BY 4.0 (Pete
-Warden, *Speech Commands: A Dataset for Limited-Vocabulary Speech Recognition*, 2018). The weights are under the licence of this project,
-Apache-2.0.
+Warden, *Speech Commands: A Dataset for Limited-Vocabulary Speech Recognition*, 2018). The weights
+are under the licence of this project, Apache-2.0.
 """
 
 
