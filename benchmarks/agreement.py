@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from deltakwt import dataset, reconstruct
-from deltakwt.engine import Engine
-from deltakwt.macs import Macs
-from deltakwt.registry import resolve
-from deltakwt.thresholds import Thresholds
-from deltakwt.weights import load_weights
+from deltakwt.core.engine import Engine
+from deltakwt.core.macs import Macs
+from deltakwt.core.setting import Thresholds
+from deltakwt.data import speech_commands as dataset
+from deltakwt.weights.folder import load_weights
+from deltakwt.weights.registry import resolve
 
 PAPER = "0.2_0.2_0.2_0.05_0.001_0.05"
 GROUP = 16  # clips at a time: their tensors stay in the cache

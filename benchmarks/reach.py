@@ -26,15 +26,15 @@ import numpy as np
 from deltakwt.bench.race import course
 from deltakwt.bench.run import Options, benchmark
 from deltakwt.bench.runners import BASELINE
-from deltakwt.config import KWT3
-from deltakwt.dataset import batches, draw
-from deltakwt.engine import Engine, available_isas
-from deltakwt.model import Model, load
+from deltakwt.core.config import KWT3
+from deltakwt.core.engine import Engine, available_isas
+from deltakwt.core.model import Model, load
+from deltakwt.core.setting import Profile
+from deltakwt.data.speech_commands import batches, draw
 from deltakwt.provenance import machine
-from deltakwt.registry import resolve
-from deltakwt.thresholds import Profile
 from deltakwt.train.grow import grow
-from deltakwt.weights import Weights, load_weights
+from deltakwt.weights.folder import Weights, load_weights
+from deltakwt.weights.registry import resolve
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parent / "native"

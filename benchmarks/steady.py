@@ -17,18 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 import deltakwt
-from deltakwt import dataset
-from deltakwt.config import LABELS, SILENCE
-from deltakwt.frontend import PLAIN, Steady, SteadyStream, mel_energies
-from deltakwt.macs import Macs
-from deltakwt.model import Model
-from deltakwt.thresholds import Thresholds
+from deltakwt.core.config import LABELS, SILENCE
+from deltakwt.core.frontend import PLAIN, FrontEndSetting, FrontEndStream, mel_energies
+from deltakwt.core.macs import Macs
+from deltakwt.core.model import Model
+from deltakwt.core.setting import Thresholds
+from deltakwt.data import speech_commands as dataset
 
 Floats = NDArray[np.float32]
 SECOND = 16_000
 
 # The setting for a real room, chosen on validation clips: see docs/algorithm.md.
-ROOM = Steady(smooth=True, floor=2.0)
+ROOM = FrontEndSetting(smooth=True, floor=2.0)
 ROOM_THRESHOLDS = Thresholds.parse("0.25_0.15_0.2_0.07_0.001_0.05_0.25_0.07")
 
 
@@ -42,7 +42,7 @@ def load_clips(data: Path, split: str, seed: int) -> tuple[Floats, NDArray[np.in
 
 
 def measure(
-    model: Model, clips: Floats, thresholds: Thresholds, steady: Steady
+    model: Model, clips: Floats, thresholds: Thresholds, steady: FrontEndSetting
 ) -> tuple[NDArray[np.intp], float]:
     """Predicted classes and percent of the model's MACs; of audio or of features."""
     batch = model.engine.batch(clips, thresholds, steady)
@@ -122,7 +122,7 @@ def streams_table(model: Model, options: argparse.Namespace) -> None:
 def _windows(
     model: Model,
     sound: Floats,
-    steady: Steady,
+    steady: FrontEndSetting,
     steps: tuple[float, float] | None,
     ends: Sequence[float],
 ) -> Floats:
@@ -130,7 +130,7 @@ def _windows(
     if steps is None:
         stops = [round(end * SECOND) for end in ends]
         return np.stack([model.engine.features(sound[e - SECOND : e], steady) for e in stops])
-    rows = SteadyStream(steady, *steps).push(mel_energies(sound))
+    rows = FrontEndStream(steady, *steps).push(mel_energies(sound))
     stops = [min(round(end * 100) - 2, len(rows)) for end in ends]  # a frame ends 20 ms late
     return np.stack([rows[e - 98 : e] for e in stops])
 
@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--noises", type=Path, help="folder of long noise recordings")
     parser.add_argument("--words", type=int, default=300, help="streams with a word in them")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steady", type=Steady.parse, nargs="+", default=[PLAIN, ROOM])
+    parser.add_argument("--steady", type=FrontEndSetting.parse, nargs="+", default=[PLAIN, ROOM])
     parser.add_argument(
         "--thresholds", type=Thresholds.parse, nargs="+",
         default=[ROOM_THRESHOLDS],

@@ -14,10 +14,10 @@ import soundfile
 from hypothesis import settings
 from webserver import Site, serve
 
-from deltakwt.config import KEYWORDS, KWT1
-from deltakwt.dataset import split_of
-from deltakwt.registry import SHIPPED
-from deltakwt.weights import Weights, random_tensors, save_folder
+from deltakwt.core.config import KEYWORDS, KWT1
+from deltakwt.data.speech_commands import split_of
+from deltakwt.weights.folder import Weights, random_tensors, save_folder
+from deltakwt.weights.registry import SHIPPED
 
 # No deadline: the machine may be busy. No chance: what passes here passes everywhere.
 settings.register_profile("deltakwt", deadline=None, derandomize=True)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltakwt import audio
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 
 def tone(rate: int, seconds: float = 1.0) -> np.ndarray:

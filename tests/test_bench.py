@@ -16,10 +16,10 @@ from deltakwt.bench.onnx_model import to_onnx
 from deltakwt.bench.probe import probe
 from deltakwt.bench.receipt import receipt
 from deltakwt.bench.runners import PEERS, Setting, ours
-from deltakwt.config import KEYWORDS, KWT1, Config
-from deltakwt.engine import Engine
-from deltakwt.thresholds import Thresholds
-from deltakwt.weights import Weights, random_tensors, save_folder
+from deltakwt.core.config import KEYWORDS, KWT1, Config
+from deltakwt.core.engine import Engine
+from deltakwt.core.setting import Thresholds
+from deltakwt.weights.folder import Weights, random_tensors, save_folder
 
 SMALL = Config(dim=16, heads=2, mlp=32, layers=2)
 THETA = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1")

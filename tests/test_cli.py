@@ -13,8 +13,8 @@ from test_audio import broken_files
 from webserver import Site
 
 import deltakwt as package
-from deltakwt.config import KEYWORDS, LABELS
-from deltakwt.registry import SHIPPED
+from deltakwt.core.config import KEYWORDS, LABELS
+from deltakwt.weights.registry import SHIPPED
 
 
 def one_line(text: str) -> bool:

@@ -10,9 +10,9 @@ import pytest
 from conftest import CLIPS, Run
 from tflite_writer import write
 
-from deltakwt import registry
 from deltakwt.cli import build
 from deltakwt.cli.common import run
+from deltakwt.weights import registry
 
 
 def one_line(text: str) -> bool:
@@ -102,7 +102,7 @@ def test_the_unexpected_is_one_line_too(
 def test_an_interrupted_spot_shows_what_it_has(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, random_model: Path
 ) -> None:
-    from deltakwt.model import Model, Spotting
+    from deltakwt.core.model import Model, Spotting
 
     spot = Model.spot
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from deltakwt import dataset
-from deltakwt.config import KEYWORDS, LABELS
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import KEYWORDS, LABELS
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.data import speech_commands as dataset
 
 
 def test_the_split_reproduces_the_official_lists(shared: Path) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from webserver import Site
 
-from deltakwt import download
-from deltakwt.download import DownloadFailed, fetch, git_blob_id, unpack
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.weights import download
+from deltakwt.weights.download import DownloadFailed, fetch, git_blob_id, unpack
 
 CONTENT = bytes(range(256)) * 4_000  # 1 MB
 

@@ -9,20 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import reconstruct
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from deltakwt import reconstruct, reference
-from deltakwt.config import KWT1, KWT3, Config
-from deltakwt.engine import STAGES, Engine, FrontEnd, available_isas
-from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import PLAIN, STEP_LEAST, Steady, SteadyStream, mel_energies, mfcc
-from deltakwt.macs import PRODUCTS
-from deltakwt.tflite import read_tflite
-from deltakwt.thresholds import ALL_SITES, SITES, Thresholds
-from deltakwt.weights import random_tensors
+from deltakwt.core import reference
+from deltakwt.core.config import KWT1, KWT3, Config
+from deltakwt.core.engine import STAGES, Engine, FrontEnd, available_isas
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.frontend import STEP_LEAST, FrontEndStream, mel_energies, mfcc
+from deltakwt.core.macs import PRODUCTS
+from deltakwt.core.setting import ALL_SITES, PLAIN, SITES, FrontEndSetting, Setting, Thresholds
+from deltakwt.weights.folder import random_tensors
+from deltakwt.weights.tflite import read_tflite
 
 PAPER = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05")
 WHOLE = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1")
@@ -73,11 +74,15 @@ def test_the_best_kernels_are_chosen_unless_the_environment_names_others(
 # ---------------------------------------------------------------- front end
 
 
-@pytest.mark.parametrize("steady", [PLAIN, Steady(smooth=True), Steady(True, 2.0, 0.2)])
-def test_features_equal_the_readable_front_end(isa: str, steady: Steady) -> None:
+@pytest.mark.parametrize(
+    "front_end", [PLAIN, FrontEndSetting(smooth=True), FrontEndSetting(True, 2.0, 0.2)]
+)
+def test_features_equal_the_readable_front_end(isa: str, front_end: FrontEndSetting) -> None:
     for word in WORDS:
-        expected = mfcc(clip(word), steady)
-        np.testing.assert_allclose(FrontEnd(isa).features(clip(word), steady), expected, atol=1e-3)
+        expected = mfcc(clip(word), front_end)
+        np.testing.assert_allclose(
+            FrontEnd(isa).features(clip(word), front_end), expected, atol=1e-3
+        )
 
 
 def test_features_of_digital_silence_are_exact_but_for_rounding(isa: str) -> None:
@@ -85,16 +90,18 @@ def test_features_of_digital_silence_are_exact_but_for_rounding(isa: str) -> Non
     np.testing.assert_allclose(FrontEnd(isa).features(silence), mfcc(silence), rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize("steady", [PLAIN, Steady(smooth=True), Steady(True, 2.0, 0.3)])
-def test_a_stream_gives_the_rows_of_its_readable_twin(isa: str, steady: Steady) -> None:
+@pytest.mark.parametrize(
+    "front_end", [PLAIN, FrontEndSetting(smooth=True), FrontEndSetting(True, 2.0, 0.3)]
+)
+def test_a_stream_gives_the_rows_of_its_readable_twin(isa: str, front_end: FrontEndSetting) -> None:
     sound = np.concatenate([clip("yes"), clip("no")])
-    expected = SteadyStream(steady).push(mel_energies(sound))
-    stream = FrontEnd(isa).stream(steady)
+    expected = FrontEndStream(front_end).push(mel_energies(sound))
+    stream = FrontEnd(isa).stream(front_end)
     cuts = np.sort(np.random.default_rng(0).integers(0, len(sound), 60))
     rows = np.concatenate([stream.push(block) for block in np.split(sound, cuts)])
     # Where there is a floor, a band that lies exactly at its tracked level may be pushed the other
     # way in single precision: by one step, which the DCT weighs with at most 0.16.
-    step = 0.16 * STEP_LEAST if steady.floor else 0.0
+    step = 0.16 * STEP_LEAST if front_end.floor else 0.0
     np.testing.assert_allclose(rows, expected, atol=2e-3 + step)
     assert np.mean(np.abs(rows - expected) > 2e-3) < 0.1
 
@@ -247,7 +254,7 @@ def test_delta_agrees_with_the_reference_on_real_clips(
     """A rounding difference may flip a decision and spread: compared by median and arg-max."""
     engine = Engine(*authors, isa)
     features, expected = reconstructed
-    batch = engine.batch(features, WHOLE)
+    batch = engine.batch(features, Setting(WHOLE))
     assert np.median(np.abs(batch.logits - expected.logits).max(axis=1)) < 0.1
     same = batch.logits.argmax(axis=1) == expected.logits.argmax(axis=1)
     assert same.sum() >= len(features) - 1
@@ -312,7 +319,7 @@ def test_a_batch_equals_its_clips_on_any_number_of_threads(isa: str) -> None:
     sounds = np.stack([clip(word) for word in WORDS])
     features = np.stack([engine.features(sound) for sound in sounds])
     for threads in (0, 1, 3):
-        batch = engine.batch(sounds, WHOLE, threads=threads)
+        batch = engine.batch(sounds, Setting(WHOLE), threads=threads)
         assert batch.macs is not None
         for i in range(len(WORDS)):
             run = engine.delta(features[i], WHOLE)

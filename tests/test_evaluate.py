@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import deltakwt
-from deltakwt.dataset import Clip, Manifest, draw
-from deltakwt.errors import DeltakwtError
-from deltakwt.evaluate import evaluate
-from deltakwt.thresholds import Thresholds
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import Thresholds
+from deltakwt.data.speech_commands import Clip, Manifest, draw
+from deltakwt.evaluate.accuracy import evaluate
 
 
 def test_counts_agree_with_calls_one_by_one(random_model: Path, test_set: Path) -> None:
@@ -30,7 +30,7 @@ def test_counts_agree_with_calls_one_by_one(random_model: Path, test_set: Path) 
 
 def test_threads_do_not_change_the_result(random_model: Path, full_set: Path) -> None:
     model = deltakwt.load(random_model)
-    model.thresholds = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05")
+    model.setting = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05")
     manifest = draw(full_set)
     one, two = (evaluate(model, manifest, threads=n) for n in (1, 2))
     np.testing.assert_array_equal(one.confusion, two.confusion)
@@ -65,7 +65,7 @@ def test_the_published_accuracy_on_the_official_test_set(
 ) -> None:
     """All 4,890 clips. The authors print 97.51% with their own draw of unknown words."""
     model = deltakwt.load(arm_kwt1)
-    model.thresholds = None if thresholds is None else Thresholds.parse(thresholds)
+    model.setting = "dense" if thresholds is None else Thresholds.parse(thresholds)
     found = evaluate(model, draw(shared / "data" / "speech_commands_test_set_v0.02"))
     assert found.clips == 4_890
     assert accuracy[0] <= found.accuracy <= accuracy[1]

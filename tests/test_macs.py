@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from deltakwt.config import KWT1, KWT3, SIZES, Config
-from deltakwt.macs import PRODUCTS, Macs, bounds, dense_macs, fewest_macs, shortcut_macs
+from deltakwt.core.config import KWT1, KWT3, SIZES, Config
+from deltakwt.core.macs import PRODUCTS, Macs, bounds, dense_macs, fewest_macs, shortcut_macs
 
 
 def test_the_papers_closed_forms_to_the_printed_digit():

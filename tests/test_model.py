@@ -13,10 +13,10 @@ import soundfile
 from conftest import CLIPS
 
 import deltakwt
-from deltakwt.config import KEYWORDS
-from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import Steady
-from deltakwt.thresholds import Profile, Profiles, Thresholds, save_profiles
+from deltakwt.core.config import KEYWORDS
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import DENSE, FrontEndSetting, Profile, Profiles, Setting, Thresholds
+from deltakwt.weights.profiles import save_profiles
 
 PAPER = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05")
 
@@ -54,7 +54,7 @@ def test_short_sound_is_padded_and_long_sound_refused(random_model: Path) -> Non
 
 def test_thresholds_count_and_trace(random_model: Path) -> None:
     model = deltakwt.load(random_model)
-    result = model(CLIPS / "yes.flac", thresholds=PAPER, trace=True)
+    result = model(CLIPS / "yes.flac", setting=PAPER, trace=True)
     assert result.macs is not None
     assert 0 < result.macs.mhsa_percent < 95
     assert result.nonzeros is not None
@@ -66,7 +66,7 @@ def test_thresholds_count_and_trace(random_model: Path) -> None:
 
 
 def test_silence_costs_next_to_nothing(random_model: Path) -> None:
-    result = deltakwt.load(random_model)(np.zeros(16_000), thresholds=PAPER)
+    result = deltakwt.load(random_model)(np.zeros(16_000), setting=PAPER)
     assert result.macs is not None
     assert result.macs.mhsa_percent < 60  # positions still change from token to token
 
@@ -76,23 +76,39 @@ def test_profiles(random_model: Path, tmp_path: Path) -> None:
 
     folder = tmp_path / "model"
     shutil.copytree(random_model, folder)
-    profiles = Profiles().with_profile(Profile("low", PAPER, Steady(smooth=True)), default=True)
+    profiles = Profiles().with_profile(
+        Profile("low", Setting(PAPER, FrontEndSetting(smooth=True), "low")), default=True
+    )
     save_profiles(folder, profiles)
     model = deltakwt.load(folder)
-    assert model.profile == "low"
-    assert (model.thresholds, model.steady) == (PAPER, Steady(smooth=True))
+    assert model.setting == Setting(PAPER, FrontEndSetting(smooth=True))
+    assert "low" in repr(model)
     low = model(CLIPS / "yes.flac")
-    model.profile = None
+    model.setting = "dense"
+    assert model.setting == DENSE
     dense = model(CLIPS / "yes.flac")
     assert low.macs is not None
     assert dense.macs is None
-    by_name = model(CLIPS / "yes.flac", profile="low")
+    by_name = model(CLIPS / "yes.flac", setting="low")
     np.testing.assert_array_equal(by_name.logits, low.logits)
     with pytest.raises(DeltakwtError, match="no such profile"):
-        model.profile = "high"
-    assert model.profile is None
-    with pytest.raises(DeltakwtError, match="not both"):
-        model(CLIPS / "yes.flac", profile="low", thresholds=PAPER)
+        model.setting = "high"
+    assert model.setting == DENSE
+
+
+def test_thresholds_given_to_the_model_or_to_a_call_run_on_the_same_front_end(trained: str) -> None:
+    """Setting thresholds never keeps the front end of the profile that was set before."""
+    model = deltakwt.load(trained)
+    assert model.setting.front_end != FrontEndSetting()
+    in_a_call = model(CLIPS / "yes.flac", setting=PAPER)
+    model.setting = PAPER
+    assert model.setting == Setting(PAPER)
+    of_the_model = model(CLIPS / "yes.flac")
+    np.testing.assert_array_equal(of_the_model.logits, in_a_call.logits)
+    np.testing.assert_array_equal(of_the_model.nonzeros, in_a_call.nonzeros)
+    assert str(PAPER) in repr(model)
+    with pytest.raises(AttributeError):
+        model.thresholds = PAPER  # type: ignore[attr-defined]
 
 
 def test_spot_streams_a_long_file(random_model: Path, tmp_path: Path) -> None:
@@ -136,11 +152,11 @@ def test_a_word_in_a_recording_of_about_a_second_is_spotted(trained: str, second
 
 
 def test_spot_counts_over_all_windows(random_model: Path) -> None:
-    found = deltakwt.load(random_model).spot(np.zeros(20_800), thresholds=PAPER)
+    found = deltakwt.load(random_model).spot(np.zeros(20_800), setting=PAPER)
     assert found.windows == 4
     assert found.tally is not None
     assert found.tally.clips == 4
-    one = deltakwt.load(random_model)(np.zeros(16_000), thresholds=PAPER)
+    one = deltakwt.load(random_model)(np.zeros(16_000), setting=PAPER)
     assert found.macs is not None
     assert one.macs is not None
     assert found.macs.model_percent == pytest.approx(one.macs.model_percent)

@@ -14,7 +14,7 @@ import pytest
 from conftest import PROJECT, Run
 from webserver import Site
 
-from deltakwt import registry
+from deltakwt.weights import registry
 
 README = (PROJECT / "README.md").read_text()
 

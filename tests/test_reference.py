@@ -2,16 +2,17 @@
 
 import numpy as np
 import pytest
+import reconstruct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from deltakwt import reconstruct, reference
-from deltakwt.config import Config
-from deltakwt.errors import DeltakwtError
-from deltakwt.macs import dense_macs, fewest_macs, shortcut_macs
-from deltakwt.reference import delta_delta_product, delta_product, delta_softmax, encode
-from deltakwt.thresholds import ALL_SITES, Thresholds
+from deltakwt.core import reference
+from deltakwt.core.config import Config
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.macs import dense_macs, fewest_macs, shortcut_macs
+from deltakwt.core.reference import delta_delta_product, delta_product, delta_softmax, encode
+from deltakwt.core.setting import ALL_SITES, Thresholds
 
 thetas = st.none() | st.floats(0, 3)
 seeds = st.integers(0, 2**32 - 1)

@@ -4,22 +4,23 @@ from math import sqrt
 
 import numpy as np
 import pytest
+import reconstruct
 import soundfile
 
-from deltakwt import reconstruct, reference
-from deltakwt.config import LABELS
-from deltakwt.engine import Engine
-from deltakwt.frontend import PLAIN, Steady, SteadyStream, mel_energies, mfcc
-from deltakwt.macs import Macs
-from deltakwt.reference import block_weights, embed, gelu, head_columns, layer_norm, softmax
-from deltakwt.tflite import read_tflite
-from deltakwt.thresholds import ALL_SITES, Thresholds
+from deltakwt.core import reference
+from deltakwt.core.config import LABELS
+from deltakwt.core.engine import Engine
+from deltakwt.core.frontend import PLAIN, FrontEndSetting, FrontEndStream, mel_energies, mfcc
+from deltakwt.core.macs import Macs
+from deltakwt.core.reference import block_weights, embed, gelu, head_columns, layer_norm, softmax
+from deltakwt.core.setting import ALL_SITES, Setting, Thresholds
+from deltakwt.weights.tflite import read_tflite
 
 PAPER = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05")
 WHOLE = Thresholds.parse("0.3_0.3_0.3_0.1_0.002_0.1_0.3_0.1")
 EVERY_SITE = Thresholds.parse("0.3_0.3_0.3_0.1_0.002_0.1_0.3_0.1_0.2")
 ZERO = Thresholds.parse("0_0_0_0_0_0_0_0")
-STEADY = Steady(smooth=True, floor=2.0)
+STEADY = FrontEndSetting(smooth=True, floor=2.0)
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +76,7 @@ def test_thresholds_of_zero_are_dense(kwt1, engine, features):
     dense = np.stack([reference.dense(*kwt1, clip) for clip in some])
     for logits in (
         reconstruct.delta(*kwt1, some, ZERO).logits,
-        engine.batch(some, ZERO).logits,
+        engine.batch(some, Setting(ZERO)).logits,
         reference.delta(*kwt1, some[0], ZERO).logits[None],
     ):
         np.testing.assert_allclose(logits, dense[: len(logits)], atol=1e-4)
@@ -87,7 +88,7 @@ def test_native_and_reference_agree_in_words_and_counts(kwt1, engine, features, 
     """Rounding may flip a threshold decision and the flip spreads, so not to the last digit."""
     config = kwt1[0]
     ours = reconstruct.delta(*kwt1, features, thresholds)
-    native = engine.batch(features, thresholds)
+    native = engine.batch(features, Setting(thresholds))
     assert (native.logits.argmax(axis=1) == ours.logits.argmax(axis=1)).mean() >= 0.99
     assert np.median(np.abs(native.logits - ours.logits)) < 1e-3
     for counted, expected in zip(native.macs, ours.macs, strict=True):
@@ -145,8 +146,8 @@ def check_encoding(values, seen, kept, theta, within=3e-5):
 def test_a_steady_front_end_makes_a_real_room_cheap(kwt1, engine, clips):
     noise = clips[:9]  # the official test set's silence: real background noise
 
-    def percent(steady):
-        counts = engine.batch(noise, WHOLE, steady).macs.mean(axis=0)
+    def percent(front_end):
+        counts = engine.batch(noise, Setting(WHOLE, front_end)).macs.mean(axis=0)
         return Macs(kwt1[0], counts).model_percent
 
     assert percent(STEADY) < 10 < percent(PLAIN)
@@ -160,6 +161,6 @@ def test_a_stream_steadied_causally_spots_the_same_words(kwt1, engine, clips):
     for word in words:
         room = rng.normal(0, 1e-3, 6 * 16_000).astype(np.float32)
         room[-16_000:] += word
-        streamed = SteadyStream(Steady(floor=2.0)).push(mel_energies(room))[-98:]
+        streamed = FrontEndStream(FrontEndSetting(floor=2.0)).push(mel_energies(room))[-98:]
         same += engine.dense(streamed).argmax() == engine.dense(mfcc(word)).argmax()
     assert same >= 0.9 * len(words)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from webserver import Site
 
-from deltakwt import registry
-from deltakwt.errors import DeltakwtError
-from deltakwt.registry import cache_folder, import_tflite, named_models, pull, resolve
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.weights import registry
+from deltakwt.weights.registry import cache_folder, import_tflite, named_models, pull, resolve
 
 
 def test_names_and_paths(

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from conftest import CLIPS
 
-from deltakwt.config import KEYWORDS
-from deltakwt.dataset import draw
-from deltakwt.evaluate import evaluate
-from deltakwt.model import load
-from deltakwt.registry import SHIPPED
+from deltakwt.core.config import KEYWORDS
+from deltakwt.core.model import load
+from deltakwt.data.speech_commands import draw
+from deltakwt.evaluate.accuracy import evaluate
 from deltakwt.train.card import with_profiles
+from deltakwt.weights.registry import SHIPPED
 
 MODELS = sorted(folder.name for folder in SHIPPED.iterdir() if (folder / "config.json").is_file())
 MOST_BYTES = 15_000_000

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltakwt.config import KWT1, KWT3, Config
-from deltakwt.reference import encode
-from deltakwt.storage import FORMS, packed_bytes, report, row_overhead, shapes
-from deltakwt.thresholds import ALL_SITES
+from deltakwt.core.config import KWT1, KWT3, Config
+from deltakwt.core.reference import encode
+from deltakwt.core.setting import ALL_SITES
+from deltakwt.evaluate.storage import FORMS, packed_bytes, report, row_overhead, shapes
 
 
 def pack(encoded, form):

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tflite_writer import authors_names, write
 
-from deltakwt.config import KWT1, SIZES
-from deltakwt.errors import DeltakwtError
-from deltakwt.tflite import read_graph, read_tflite
-from deltakwt.weights import random_tensors
+from deltakwt.core.config import KWT1, SIZES
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.weights.folder import random_tensors
+from deltakwt.weights.tflite import read_graph, read_tflite
 
 
 @pytest.mark.parametrize("name", SIZES)

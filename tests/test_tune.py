@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltakwt.config import KWT1, Config
-from deltakwt.engine import Engine
-from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import Steady
-from deltakwt.macs import dense_macs
-from deltakwt.thresholds import SITES, Thresholds
+from deltakwt.core.config import KWT1, Config
+from deltakwt.core.engine import Engine
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.macs import dense_macs
+from deltakwt.core.setting import SITES, FrontEndSetting, Thresholds
 from deltakwt.tune.front import dominated, hypervolume, pareto
 from deltakwt.tune.goals import Candidate, Goals, Unreachable, choose, estimate
 from deltakwt.tune.intervals import accuracy_interval, loss_interval, wilson
@@ -23,7 +22,7 @@ from deltakwt.tune.refine import Slopes, hadamard, moved, slopes
 from deltakwt.tune.search import rungs
 from deltakwt.tune.space import Point, parse_sites
 from deltakwt.tune.sweep import PAPER_GRID, parse_grid, settings, subset_of
-from deltakwt.weights import random_tensors
+from deltakwt.weights.folder import random_tensors
 
 SMALL = Config(dim=16, heads=2, mlp=32, layers=2)
 POINT = Point(Thresholds(*[0.1] * 8))
@@ -106,8 +105,10 @@ def test_without_labels_the_dense_answer_is_the_target(engine: Engine, pool: Poo
 
 
 def test_features_are_computed_once_a_front_end(engine: Engine, pool: Pool) -> None:
-    assert pool.features(engine, Steady(True)) is pool.features(engine, Steady(True))
-    assert not np.array_equal(pool.features(engine), pool.features(engine, Steady(True)))
+    assert pool.features(engine, FrontEndSetting(True)) is pool.features(
+        engine, FrontEndSetting(True)
+    )
+    assert not np.array_equal(pool.features(engine), pool.features(engine, FrontEndSetting(True)))
 
 
 values = st.tuples(st.floats(0, 10), st.floats(0, 10))
@@ -216,12 +217,12 @@ def test_sites_by_name() -> None:
 
 
 def test_a_table_keeps_front_end_and_dense_sites() -> None:
-    point = Point(Thresholds(x=0.2, softmax=(0.1, 0.2)), Steady(True))
+    point = Point(Thresholds(x=0.2, softmax=(0.1, 0.2)), FrontEndSetting(True))
     table = point.table(2)
     table[:, 0] *= 2
     after = point.with_table(table)
     assert after.thresholds == Thresholds(x=(0.4, 0.4), softmax=(0.1, 0.2))
-    assert after.steady == Steady(True)
+    assert after.steady == FrontEndSetting(True)
     assert Point.from_json(after.to_json()) == after
 
 

@@ -19,10 +19,10 @@ import optuna
 import pytest
 import soundfile
 
-from deltakwt.config import Config
-from deltakwt.model import load
-from deltakwt.thresholds import load_profiles
-from deltakwt.weights import Weights, random_tensors, save_folder
+from deltakwt.core.config import Config
+from deltakwt.core.model import load
+from deltakwt.weights.folder import Weights, random_tensors, save_folder
+from deltakwt.weights.profiles import load_profiles
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SMALL = Config(dim=16, heads=2, mlp=32, layers=2)

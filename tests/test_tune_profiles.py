@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deltakwt.dataset import draw, read
-from deltakwt.macs import dense_macs
-from deltakwt.model import Model, load
-from deltakwt.registry import SHIPPED, import_tflite
+from deltakwt.core.macs import dense_macs
+from deltakwt.core.model import Model, load
+from deltakwt.data.speech_commands import draw, read
 from deltakwt.tune.goals import NAMED
+from deltakwt.weights.registry import SHIPPED, import_tflite
 
 MODELS = sorted(path.parent.name for path in SHIPPED.glob("*/profiles.json"))
 

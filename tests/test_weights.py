@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from deltakwt.config import KWT1, Config
-from deltakwt.errors import DeltakwtError
-from deltakwt.weights import Weights, load_weights, random_tensors, save_folder
+from deltakwt.core.config import KWT1, Config
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.weights.folder import Weights, load_weights, random_tensors, save_folder
 
 SMALL = Config(dim=8, heads=2, mlp=16, layers=2, labels=("_silence_", "yes"))
 
@@ -133,7 +133,7 @@ BAD = {
 
 @pytest.mark.parametrize("kind", BAD)
 def test_bad_folders_are_refused_with_the_reason(folder: Path, kind: str) -> None:
-    from deltakwt.model import load
+    from deltakwt.core.model import load
 
     change, reason = BAD[kind]
     change(folder)

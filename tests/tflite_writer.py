@@ -5,7 +5,7 @@ from __future__ import annotations
 import flatbuffers
 import numpy as np
 
-from deltakwt.config import Config
+from deltakwt.core.config import Config
 
 Constant = tuple[str, np.ndarray]
 

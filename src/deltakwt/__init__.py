@@ -2,7 +2,7 @@
 
 >>> import deltakwt
 >>> model = deltakwt.load("kwt-1")
->>> model("examples/clips/yes-us.flac").label
+>>> model("examples/clips/yes.flac").label
 'yes'
 """
 
@@ -11,17 +11,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deltakwt.errors import DeltakwtError
-    from deltakwt.listen import Spotter  # type: ignore[import-not-found, unused-ignore]
-    from deltakwt.model import Event, Model, Result, Spotting, load
-    from deltakwt.thresholds import Thresholds
+    from deltakwt.core.errors import DeltakwtError
+    from deltakwt.core.model import Model, Result, load
+    from deltakwt.core.setting import FrontEndSetting, Setting, Thresholds
+    from deltakwt.events import Event
+    from deltakwt.listen import Spotter
+    from deltakwt.listen.spotting import Spotting
 
 __version__ = "0.1.0"
 __all__ = [
     "DeltakwtError",
     "Event",
+    "FrontEndSetting",
     "Model",
     "Result",
+    "Setting",
     "Spotter",
     "Spotting",
     "Thresholds",
@@ -30,14 +34,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DeltakwtError": "errors",
-    "Event": "model",
-    "Model": "model",
-    "Result": "model",
+    "DeltakwtError": "core.errors",
+    "Event": "events",
+    "FrontEndSetting": "core.setting",
+    "Model": "core.model",
+    "Result": "core.model",
+    "Setting": "core.setting",
     "Spotter": "listen",
-    "Spotting": "model",
-    "Thresholds": "thresholds",
-    "load": "model",
+    "Spotting": "listen.spotting",
+    "Thresholds": "core.setting",
+    "load": "core.model",
 }
 
 

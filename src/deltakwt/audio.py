@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
+from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
     import soundfile
@@ -76,6 +76,20 @@ def duration(sound: Sound) -> float | None:
         return float(soundfile.info(os.fspath(sound)).duration)
     except soundfile.LibsndfileError:
         return None
+
+
+def one_clip(sound: Sound, sample_rate: int | None = None) -> Audio:
+    """(16000,): a sound of up to one second, zero-padded at its end."""
+    held: list[Audio] = []
+    length = 0
+    for block in blocks(sound, sample_rate):
+        held.append(block)
+        length += len(block)
+        if length > CLIP_SAMPLES:
+            raise DeltakwtError("longer than one second; model.spot() finds the words in it")
+    clip = np.zeros(CLIP_SAMPLES, np.float32)
+    clip[:length] = np.concatenate(held)
+    return clip
 
 
 def windows(stream: Iterable[Audio], group: int = 64) -> Iterator[tuple[int, Audio]]:

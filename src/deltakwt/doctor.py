@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 import deltakwt
-from deltakwt import frontend, reference
 from deltakwt.audio import read_clip
-from deltakwt.config import KWT1
-from deltakwt.engine import Engine, available_isas, choose_isa
+from deltakwt.core import frontend, reference
+from deltakwt.core.config import KWT1
+from deltakwt.core.engine import Engine, available_isas, choose_isa
 from deltakwt.provenance import cpu_facts
-from deltakwt.registry import named_models
-from deltakwt.weights import random_tensors
+from deltakwt.weights.folder import random_tensors
+from deltakwt.weights.registry import named_models
 
 CLIP = Path(__file__).parent / "selftest.flac"  # a synthetic voice says "yes"
 EXTRAS = {  # extra: the modules it brings

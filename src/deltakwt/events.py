@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from deltakwt.audio import HOP_SAMPLES
-from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
+from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
 
 WINDOW = CLIP_SAMPLES / SAMPLE_RATE  # seconds
 HOP = HOP_SAMPLES / SAMPLE_RATE

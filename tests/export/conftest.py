@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from deltakwt.core.setting import FrontEndSetting, Thresholds
 from deltakwt.export.build import missing_tools
 from deltakwt.export.folder import write_folder
 from deltakwt.export.settings import Export
-from deltakwt.frontend import Steady
 from deltakwt.listen.decision import Decision
-from deltakwt.registry import resolve
-from deltakwt.thresholds import Thresholds
-from deltakwt.weights import load_weights
+from deltakwt.weights.folder import load_weights
+from deltakwt.weights.registry import resolve
 
 THRESHOLDS = Thresholds.parse("0.3_0.3_0.3_0.1_0.002_0.1_0.3_0.1")
-STEADY = Steady(smooth=True, floor=2.0)
+STEADY = FrontEndSetting(smooth=True, floor=2.0)
 
 
 def export_of(model: str, kind: str, **changes: object) -> Export:

@@ -10,17 +10,17 @@ import pytest
 from conftest import CLIPS  # type: ignore[import-not-found]
 
 from deltakwt.audio import read_blocks, read_clip
-from deltakwt.config import Config
-from deltakwt.engine import Engine
+from deltakwt.core.config import Config
+from deltakwt.core.engine import Engine
+from deltakwt.core.model import Model
+from deltakwt.core.setting import Thresholds
 from deltakwt.export.build import Host, make, missing_tools, run_board
 from deltakwt.export.folder import write_folder
 from deltakwt.export.measure import samples_of
 from deltakwt.export.plan import ram_bytes
 from deltakwt.export.settings import Export
 from deltakwt.listen.spotter import Spotter
-from deltakwt.model import Model
-from deltakwt.thresholds import Thresholds
-from deltakwt.weights import random_tensors
+from deltakwt.weights.folder import random_tensors
 
 WORDS = ("yes", "no", "left", "stop", "marvin", "silence")
 pytestmark = pytest.mark.usefixtures("needs_host")

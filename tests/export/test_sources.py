@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltakwt.audio import read_clip
-from deltakwt.config import Config
-from deltakwt.engine import Engine
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import Config
+from deltakwt.core.engine import Engine
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.frontend import mfcc
 from deltakwt.export.arrays import number
 from deltakwt.export.clips import WORD, word_samples
 from deltakwt.export.folder import write_folder
 from deltakwt.export.settings import Export, config_source, profile_source
 from deltakwt.export.tables import tables
 from deltakwt.export.weights import quantise, stored
-from deltakwt.frontend import mfcc
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))

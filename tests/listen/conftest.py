@@ -10,7 +10,7 @@ import pytest
 import soundfile
 from listen.speech import Speech
 
-from deltakwt.model import Model, load
+from deltakwt.core.model import Model, load
 
 PROJECT = Path(__file__).parent.parent.parent
 CLIPS = PROJECT / "examples" / "clips"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.listen.decision import Decided, Decider, Decision, posteriors
 
 LABELS = ("_silence_", "_unknown_", "yes", "no", "go")

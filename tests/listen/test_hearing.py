@@ -7,19 +7,18 @@ import pytest
 from listen.speech import Speech
 from numpy.typing import NDArray
 
-from deltakwt.config import FRAMES
-from deltakwt.frontend import PLAIN, Steady
+from deltakwt.core.config import FRAMES
+from deltakwt.core.macs import dense_macs
+from deltakwt.core.model import Model
+from deltakwt.core.setting import PLAIN, FrontEndSetting, Thresholds
 from deltakwt.listen.decision import MAYBE, Decision, posteriors
 from deltakwt.listen.hearing import Hearing
-from deltakwt.macs import dense_macs
-from deltakwt.model import Model
-from deltakwt.thresholds import Thresholds
 
-STEADY = Steady(smooth=True, floor=2.0)
+STEADY = FrontEndSetting(smooth=True, floor=2.0)
 THRESHOLDS = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05_0.2_0.05")
 
 
-def hearing(model: Model, steady: Steady = PLAIN, reuse: float = 0.0) -> Hearing:
+def hearing(model: Model, steady: FrontEndSetting = PLAIN, reuse: float = 0.0) -> Hearing:
     return Hearing(model, THRESHOLDS, steady, Decision(reuse=reuse))
 
 
@@ -60,7 +59,7 @@ def test_digital_silence_is_computed_once_and_exactly(model: Model) -> None:
 
 
 def by_the_book(
-    model: Model, steady: Steady, sound: NDArray[np.float32], decision: Decision
+    model: Model, steady: FrontEndSetting, sound: NDArray[np.float32], decision: Decision
 ) -> tuple[NDArray[np.float32], int]:
     """Windows and their reuse, written out: logits, and how many were computed."""
     rows = model.engine.frontend.stream(steady).push(sound)
@@ -115,7 +114,7 @@ def test_a_quiet_steadied_room_is_mostly_reused_and_a_word_is_not(
 
 
 @pytest.mark.parametrize("steady", [PLAIN, STEADY])
-def test_any_cut_gives_the_same_logits_to_the_bit(model: Model, steady: Steady) -> None:
+def test_any_cut_gives_the_same_logits_to_the_bit(model: Model, steady: FrontEndSetting) -> None:
     rng = np.random.default_rng(2)
     sound = rng.normal(0, 0.01, 16_000 * 2).astype(np.float32)
     whole = hearing(model, steady, reuse=0.5).push(sound)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.listen.hooks import Hooks, parse_hooks
 from deltakwt.listen.spotter import Detection
 

@@ -10,12 +10,12 @@ import pytest
 import soundfile
 from listen.speech import Speech
 
-from deltakwt.dataset import draw, read, split_of, word_clips
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.model import Model
+from deltakwt.data.speech_commands import draw, read, split_of, word_clips
 from deltakwt.listen import Decision, Spotter
 from deltakwt.listen.album import Album, read_album
 from deltakwt.listen.review import Answer, clip_name, sketch, unreviewed, write_answer, write_clips
-from deltakwt.model import Model
 
 DECISION = Decision(on=0.6, off=0.3, smooth=2, patience=1, refractory=1.1)
 

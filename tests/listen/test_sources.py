@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.listen import microphone as mic
 from deltakwt.listen.pcm import KINDS, Format, read_stream
 from deltakwt.listen.sources import Block, SourceLost, paced, read_file, reconnecting

@@ -12,11 +12,11 @@ from listen.speech import Speech
 from numpy.typing import NDArray
 
 import deltakwt
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.model import Model
+from deltakwt.core.setting import Thresholds
 from deltakwt.listen import Decision, Detection, Spotter, confirm_with
 from deltakwt.listen.spotter import KEPT, NAP
-from deltakwt.model import Model
-from deltakwt.thresholds import Thresholds
 
 THRESHOLDS = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05_0.2_0.05")
 DECISION = Decision(on=0.6, off=0.3, smooth=2, patience=1, refractory=1.1)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from deltakwt.config import KEYWORDS, LABELS, UNKNOWN
-from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import Steady
+from deltakwt.core.config import KEYWORDS, LABELS, UNKNOWN
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.model import Model, load
+from deltakwt.core.setting import FrontEndSetting, Thresholds
 from deltakwt.listen.choose import choose
 from deltakwt.listen.decision import Decision
 from deltakwt.listen.score import Heard, best_point, confirmed, decide, score
@@ -27,8 +28,6 @@ from deltakwt.listen.streams import (
     find_material,
 )
 from deltakwt.listen.stress import Setting, stress
-from deltakwt.model import Model, load
-from deltakwt.thresholds import Thresholds
 
 MINUTE = 1 / 60
 SHORT = Scenario(hours=2 * MINUTE, seed=3)
@@ -160,8 +159,8 @@ def test_settings_side_by_side(model: Model, material: Material) -> None:
     stream = Stream(material, SHORT)
     thresholds = Thresholds.parse("0.3_0.3_0.3_0.1_0.002_0.1_0.3_0.1")
     settings = [
-        Setting("dense", None, Steady()),
-        Setting("fast", thresholds, Steady(smooth=True, floor=2.0)),
+        Setting("dense", None, FrontEndSetting()),
+        Setting("fast", thresholds, FrontEndSetting(smooth=True, floor=2.0)),
     ]
     seen = []
     courses = stress(model, stream, settings, Decision(), lambda done, all_: seen.append(done))

@@ -15,7 +15,7 @@ from report.made import FIGURES, LIMIT, TABLES, Report
 
 from deltakwt import load
 from deltakwt import report as reporting
-from deltakwt.errors import DeltakwtError, MissingExtra
+from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.report import Kept, Request, paper, style, write
 from deltakwt.report.sections import sweep
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deltakwt import load
-from deltakwt.macs import dense_macs
+from deltakwt.core.macs import dense_macs
 from deltakwt.report import traces
 from deltakwt.report.run import PAPER, WHOLE
 

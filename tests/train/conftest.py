@@ -12,7 +12,7 @@ import soundfile
 import_module("deltakwt.train")  # before torch: it says how threads wait
 pytest.importorskip("torch", reason='needs torch: pip install "deltakwt[train]"')
 
-from deltakwt.config import SIZES, Config  # noqa: E402
+from deltakwt.core.config import SIZES, Config  # noqa: E402
 from deltakwt.train.plan import Plan  # noqa: E402
 
 TONES = {"low": 300.0, "high": 2400.0, "middle": 900.0}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from deltakwt.dataset import split_of
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.data.speech_commands import split_of
 from deltakwt.train import cache as caches
 from deltakwt.train.cache import loudest_second, open_cache
 from deltakwt.train.task import SILENT, check, make_task, validation_clips

@@ -9,11 +9,16 @@ import pytest
 import soundfile
 import torch
 
-from deltakwt import frontend
-from deltakwt.frontend import Steady
+from deltakwt.core import frontend
+from deltakwt.core.setting import FrontEndSetting
 from deltakwt.train.features import mel_energies, mfcc
 
-SETTINGS = [Steady(), Steady(smooth=True), Steady(floor=2.0), Steady(smooth=True, floor=3.0)]
+SETTINGS = [
+    FrontEndSetting(),
+    FrontEndSetting(smooth=True),
+    FrontEndSetting(floor=2.0),
+    FrontEndSetting(smooth=True, floor=3.0),
+]
 
 
 def clips(shared: Path) -> np.ndarray:
@@ -25,7 +30,9 @@ def clips(shared: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize("steady", SETTINGS, ids=str)
-def test_agrees_with_the_product_on_speech_noise_and_zero(shared: Path, steady: Steady) -> None:
+def test_agrees_with_the_product_on_speech_noise_and_zero(
+    shared: Path, steady: FrontEndSetting
+) -> None:
     sounds = clips(shared)
     count = len(sounds)
     ours = mfcc(

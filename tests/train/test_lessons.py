@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from deltakwt.config import FEATURES, FRAMES, Config
+from deltakwt.core.config import FEATURES, FRAMES, Config
 from deltakwt.train.augment import Recipe, cut_off
 from deltakwt.train.lessons import lesson
 from deltakwt.train.net import Kwt

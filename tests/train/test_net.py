@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import reconstruct as oracle
 import torch
 import torch.nn.functional as F
 
-from deltakwt import reconstruct as oracle
-from deltakwt import reference
-from deltakwt.config import KWT1, KWT2, KWT3, Config
-from deltakwt.errors import DeltakwtError
-from deltakwt.thresholds import Thresholds
+from deltakwt.core import reference
+from deltakwt.core.config import KWT1, KWT2, KWT3, Config
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import Thresholds
 from deltakwt.train import delta
 from deltakwt.train.grow import grow
 from deltakwt.train.net import Kwt, gelu

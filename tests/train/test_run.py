@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 import torch
 
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.train import checkpoint, loop
 from deltakwt.train.loop import Progress, Trainer
 from deltakwt.train.plan import Plan
 from deltakwt.train.run import Nobody, Request, train
-from deltakwt.weights import Weights, load_folder
+from deltakwt.weights.folder import Weights, load_folder
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +100,7 @@ def test_the_seed_decides(toy_plan: Plan, tmp_path: Path) -> None:
 TWO_PROCESSES = """
 import sys
 from pathlib import Path
-from deltakwt.config import SIZES, Config
+from deltakwt.core.config import SIZES, Config
 from deltakwt.train.plan import Plan
 from deltakwt.train.run import Nobody, Request, train
 SIZES["tiny"] = Config(dim=16, heads=2, mlp=32, layers=2)

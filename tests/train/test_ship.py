@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from deltakwt.config import LABELS
-from deltakwt.dataset import draw
-from deltakwt.evaluate import evaluate
-from deltakwt.model import load
+from deltakwt.core.config import LABELS
+from deltakwt.core.model import load
+from deltakwt.data.speech_commands import draw
+from deltakwt.evaluate.accuracy import evaluate
 from deltakwt.train import ship
 from deltakwt.train.card import render
-from deltakwt.weights import Weights, load_weights, save_folder
+from deltakwt.weights.folder import Weights, load_weights, save_folder
 
 LOG = ("1,2.0,0.5,0.001", "2,1,0.9,0")
 

@@ -108,8 +108,8 @@ def test_new_words_from_synthetic_speech_are_spotted_in_voices_never_heard(
     """The walk-through of docs/custom-keywords.md, with fewer voices and epochs."""
     import numpy as np
 
-    from deltakwt.dataset import split_of
-    from deltakwt.model import load
+    from deltakwt.core.model import load
+    from deltakwt.data.speech_commands import split_of
     from deltakwt.train import synth
     from deltakwt.train.plan import fine_tuning
     from deltakwt.train.run import Request, train

@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from deltakwt.errors import MissingExtra
+from deltakwt.core.errors import MissingExtra
 
 OURS, OTHERS, INK, SOFT = "#0f7b8a", "#9aa1a9", "#1c2128", "#68727f"
 PART_NAMES = {"words": "words", "noise": "real noise", "zero": "digital silence"}

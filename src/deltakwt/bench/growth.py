@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.bench.runners import Setting
-from deltakwt.config import CLIP_SAMPLES, Config
-from deltakwt.engine import Engine
-from deltakwt.macs import Macs
-from deltakwt.weights import Weights
+from deltakwt.core.config import CLIP_SAMPLES, Config
+from deltakwt.core.engine import Engine
+from deltakwt.core.macs import Macs
+from deltakwt.weights.folder import Weights
 
 Floats = NDArray[np.float32]
 TOKENS = (99, 198, 396, 792, 1584)
@@ -53,7 +53,7 @@ def stretched(weights: Weights, tokens: int) -> tuple[Config, dict[str, Floats]]
 
 def dense_frames(engine: Engine, audio: Floats, frames: int, setting: Setting) -> Floats:
     """(frames, 40): features of the clip, interpolated to a shorter hop."""
-    rows = engine.features(audio, setting.steady)
+    rows = engine.features(audio, setting.front_end)
     old, new = np.linspace(0, 1, len(rows)), np.linspace(0, 1, frames)
     return np.stack([np.interp(new, old, column) for column in rows.T], axis=1).astype(np.float32)
 
@@ -65,7 +65,7 @@ def by_loudness(engine: Engine, settings: list[Setting], rounds: int, seed: int)
     for amplitude in LOUDNESS:
         point: dict[str, Any] = {"amplitude": amplitude, "settings": {}}
         for setting in settings:
-            features = engine.features(noise * np.float32(amplitude), setting.steady)
+            features = engine.features(noise * np.float32(amplitude), setting.front_end)
             run = engine.delta(features, setting.thresholds)
             point["settings"][setting.name] = {
                 "ms": _best(engine, features, setting, rounds),

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import LAYER_NORM_EPS, Config
-from deltakwt.errors import MissingExtra
+from deltakwt.core.config import LAYER_NORM_EPS, Config
+from deltakwt.core.errors import MissingExtra
 
 OPSET = 20  # the first with Gelu
 IR_VERSION = 10

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from deltakwt.bench.runners import PEERS
-from deltakwt.config import CLIP_SAMPLES
-from deltakwt.weights import Weights
+from deltakwt.core.config import CLIP_SAMPLES
+from deltakwt.weights.folder import Weights
 
 PATIENCE = 300.0  # seconds; torch compiles C++ first
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.bench.runners import BASELINE, Runner
-from deltakwt.config import CLIP_SAMPLES, SILENCE
-from deltakwt.dataset import batches, draw
-from deltakwt.engine import Engine
-from deltakwt.frontend import PLAIN
+from deltakwt.core.config import CLIP_SAMPLES, SILENCE
+from deltakwt.core.engine import Engine
+from deltakwt.core.setting import PLAIN
+from deltakwt.data.speech_commands import batches, draw
 
 Floats = NDArray[np.float32]
 PARTS = ("all", "words", "zero", "noise")
@@ -80,7 +80,7 @@ def fed(runner: Runner, engine: Engine, track: Course) -> list[Floats]:
     """What a runner gets for every clip: sound, or features of its own front end."""
     if runner.input == "audio":
         return list(track.audio)
-    return [engine.features(clip, runner.steady) for clip in track.audio]
+    return [engine.features(clip, runner.front_end) for clip in track.audio]
 
 
 def race(

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.engine import STAGES, Engine
-from deltakwt.macs import PRODUCTS, dense_macs
-from deltakwt.thresholds import Thresholds
+from deltakwt.core.engine import STAGES, Engine
+from deltakwt.core.macs import PRODUCTS, dense_macs
+from deltakwt.core.setting import Thresholds
 
 Floats = NDArray[np.float32]
 REPEATS = 5

@@ -15,12 +15,12 @@ from deltakwt.bench.probe import probe
 from deltakwt.bench.race import Course, agreement, course, fed, pinned, race, rows
 from deltakwt.bench.receipt import receipt
 from deltakwt.bench.runners import BASELINE, PEERS, Runner, Setting, ours
-from deltakwt.engine import Engine, available_isas
-from deltakwt.errors import DeltakwtError
-from deltakwt.model import Model
+from deltakwt.core.engine import Engine, available_isas
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.model import Model
+from deltakwt.core.setting import Thresholds
 from deltakwt.provenance import command, machine, model_name
-from deltakwt.thresholds import Thresholds
-from deltakwt.weights import Weights
+from deltakwt.weights.folder import Weights
 
 PAPER = "0.2_0.2_0.2_0.05_0.001_0.05"
 WHOLE = f"{PAPER}_0.3_0.1"
@@ -50,7 +50,7 @@ def settings_of(model: Model) -> list[Setting]:
         Setting("fixed", "model", Thresholds.parse(WHOLE)),
     ]
     profiles = [
-        Setting(profile.name, "model", profile.thresholds, profile.steady)
+        Setting(profile.name, "model", profile.thresholds, profile.front_end)
         for profile in model.profiles.profiles.values()
     ]
     return fixed + profiles
@@ -126,7 +126,7 @@ def benchmark(
             "seed": options.seed,
             "baseline": BASELINE,
             "settings": {
-                s.name: {"thresholds": s.thresholds.to_json(), "steady": s.steady.to_json()}
+                s.name: {"thresholds": s.thresholds.to_json(), "steady": s.front_end.to_json()}
                 for s in settings
             },
             "missing": missing,
@@ -152,7 +152,7 @@ def benchmark(
 def _receipts(engine: Engine, track: Course, settings: list[Setting]) -> list[dict[str, Any]]:
     made = []
     for setting in settings:
-        runner = Runner("", setting.mode, "features", lambda x: x, setting.steady)
+        runner = Runner("", setting.mode, "features", lambda x: x, setting.front_end)
         features = fed(runner, engine, track)
         for part in ("words", "noise", "zero"):
             chosen = [f for f, mine in zip(features, track.members(part), strict=True) if mine]

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.bench.onnx_model import to_onnx
-from deltakwt.engine import Engine
-from deltakwt.frontend import PLAIN, Steady
-from deltakwt.thresholds import Thresholds
-from deltakwt.weights import Weights
+from deltakwt.core.engine import Engine
+from deltakwt.core.setting import PLAIN, FrontEndSetting, Thresholds
+from deltakwt.weights.folder import Weights
 
 Floats = NDArray[np.float32]
 BASELINE = "ONNX Runtime fp32"  # every ratio is against it
@@ -30,7 +29,7 @@ class Runner:
     mode: str  # dense, mhsa or model: where deltas are taken
     input: str  # features or audio
     run: Callable[[Floats], Floats]
-    steady: Steady = PLAIN  # of the features it is fed
+    front_end: FrontEndSetting = PLAIN  # of the features it is fed
     setting: str = "dense"  # name of its thresholds
 
     @property
@@ -46,7 +45,7 @@ class Setting:
     name: str
     mode: str  # mhsa or model
     thresholds: Thresholds
-    steady: Steady = PLAIN
+    front_end: FrontEndSetting = PLAIN
 
 
 def ours(engine: Engine, settings: list[Setting]) -> Iterator[Runner]:
@@ -56,17 +55,19 @@ def ours(engine: Engine, settings: list[Setting]) -> Iterator[Runner]:
     for setting in [dense, *settings]:
         thresholds = None if setting is dense else setting.thresholds
         table = None if thresholds is None else thresholds.array(engine.config.layers)
-        steady = setting.steady
+        front_end = setting.front_end
 
         def from_features(features: Floats, table: Any = table) -> Floats:
             return engine._native.run(features, table, False)[0]
 
-        def from_audio(audio: Floats, table: Any = table, steady: Steady = steady) -> Floats:
-            return engine._native.run(engine.features(audio, steady), table, False)[0]
+        def from_audio(
+            audio: Floats, table: Any = table, front_end: FrontEndSetting = front_end
+        ) -> Floats:
+            return engine._native.run(engine.features(audio, front_end), table, False)[0]
 
         label = setting.name
-        yield Runner(name, setting.mode, "features", from_features, steady, label)
-        yield Runner(name, setting.mode, "audio", from_audio, steady, label)
+        yield Runner(name, setting.mode, "features", from_features, front_end, label)
+        yield Runner(name, setting.mode, "audio", from_audio, front_end, label)
 
 
 # ------------------------------------------------------------------ what people use instead

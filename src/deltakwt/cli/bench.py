@@ -21,7 +21,7 @@ from deltakwt.cli.common import (
     progress,
     table,
 )
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 
 def register(app: typer.Typer) -> None:
@@ -57,8 +57,8 @@ def bench(
     """Race this model's engines and other runtimes: milliseconds and ratios, batch 1."""
     from deltakwt.bench.run import Options, benchmark
     from deltakwt.bench.runners import PEERS
-    from deltakwt.registry import resolve
-    from deltakwt.weights import load_weights
+    from deltakwt.weights.folder import load_weights
+    from deltakwt.weights.registry import resolve
 
     loaded, path = load_model(model), resolve(model)
     weights = load_weights(path)
@@ -96,11 +96,11 @@ def _grown(loaded: Any, weights: Any, size: str) -> tuple[Any, Any]:
     """The same function in a wider model, so its deltas are exactly as dense."""
     from dataclasses import replace
 
-    from deltakwt.config import SIZES
-    from deltakwt.engine import Engine
-    from deltakwt.model import Model
+    from deltakwt.core.config import SIZES
+    from deltakwt.core.engine import Engine
+    from deltakwt.core.model import Model
     from deltakwt.train.grow import grow
-    from deltakwt.weights import Weights
+    from deltakwt.weights.folder import Weights
 
     if size not in SIZES:
         raise DeltakwtError(f"--grow {size}: must be one of {', '.join(SIZES)}")

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from deltakwt.model import Model
+    from deltakwt.core.model import Model
 
 DEFAULT_MODEL = "kwt-1"
 
@@ -156,17 +156,16 @@ def progress(what: str, unit: str = "count") -> Iterator[Bar]:
 
 def load_model(name: str, profile: str | None = None, thresholds: str | None = None) -> Model:
     """The model of `--model`, set to the profile or the thresholds of the command line."""
-    from deltakwt.model import load
-    from deltakwt.thresholds import Thresholds
+    from deltakwt.core.model import load
+    from deltakwt.core.setting import Thresholds
 
     if profile is not None and thresholds is not None:
         raise DeltakwtError("--thresholds and --profile exclude each other; give one of them")
     model = load(name)
     if profile is not None:
-        model.profile = None if profile == "dense" else profile
+        model.setting = profile
     if thresholds is not None:
-        model.profile = None  # they stand alone: on plain features, not the default profile's
-        model.thresholds = Thresholds.parse(thresholds)
+        model.setting = Thresholds.parse(thresholds)  # on the plain front end
     return model
 
 

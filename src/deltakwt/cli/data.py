@@ -25,7 +25,7 @@ def get(
     json: JsonOption = False,
 ) -> None:
     """Download and unpack Speech Commands. Interrupted, it continues the next time."""
-    from deltakwt import corpora
+    from deltakwt.data import corpora
 
     corpus = corpora.find(name)
     print(corpora.LICENCE, file=sys.stderr)
@@ -47,7 +47,7 @@ def info(
     json: JsonOption = False,
 ) -> None:
     """What a data folder holds: words, splits, noises."""
-    from deltakwt.dataset import describe
+    from deltakwt.data.speech_commands import describe
 
     document = describe(folder)
     if json:

@@ -23,11 +23,11 @@ from deltakwt.cli.common import (
     progress,
     table,
 )
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
-    from deltakwt.evaluate import Evaluation
-    from deltakwt.model import Model
+    from deltakwt.core.model import Model
+    from deltakwt.evaluate.accuracy import Evaluation
 
 
 def register(app: typer.Typer) -> None:
@@ -53,8 +53,8 @@ def evaluate(
     json: JsonOption = False,
 ) -> None:
     """Evaluate a model on Speech Commands: accuracy, per class, confusion, seconds."""
-    from deltakwt import dataset
-    from deltakwt.evaluate import evaluate as run
+    from deltakwt.data import speech_commands as dataset
+    from deltakwt.evaluate.accuracy import evaluate as run
     from deltakwt.provenance import command
 
     if split not in ("test", "val"):
@@ -80,9 +80,8 @@ def evaluate(
             "silence": clips.silence,
             "seed": clips.seed,
             "failed": [{"file": file, "error": reason} for file, reason in result.failed],
-            "profile": loaded.profile,
-            "thresholds": None if loaded.thresholds is None else loaded.thresholds.to_json(),
-            "steady": loaded.steady.to_json(),
+            "profile": loaded.setting.name or None,
+            **loaded.setting.to_json(),
             "isa": loaded.engine.isa,
             "command": command(),
         }
@@ -94,8 +93,7 @@ def evaluate(
 
 
 def _print(result: Evaluation, model: Model, data: str) -> None:
-    setting = str(model.thresholds) if model.thresholds else "dense"
-    print(f"{model.name} ({setting}, {model.engine.isa}) on {data}")
+    print(f"{model.name} ({model.setting}, {model.engine.isa}) on {data}")
     columns = ["class", "clips", "right", "most often taken for"]
     if result.macs:
         columns += ["MHSA MACs", "all MACs"]

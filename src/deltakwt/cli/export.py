@@ -19,7 +19,7 @@ from deltakwt.cli.common import (
     progress,
     table,
 )
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
     from deltakwt.export.measure import Measured
@@ -89,17 +89,17 @@ def _wanted(
 ) -> Export:
     from dataclasses import replace
 
+    from deltakwt.core.setting import FrontEndSetting
     from deltakwt.export.settings import Export
-    from deltakwt.frontend import Steady
     from deltakwt.listen.spotter import decision_of
-    from deltakwt.registry import resolve
-    from deltakwt.weights import load_weights
+    from deltakwt.weights.folder import load_weights
+    from deltakwt.weights.registry import resolve
 
     model = load_model(name, profile, thresholds)
     if steady is not None:
         if thresholds is None:
             raise DeltakwtError("--steady belongs to --thresholds; a profile has its own front end")
-        model.steady = Steady.parse(steady)
+        model.steady = FrontEndSetting.parse(steady)
     decision = decision_of(model)
     if hop is not None:
         decision = replace(decision, hop=hop)

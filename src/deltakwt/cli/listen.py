@@ -23,16 +23,16 @@ from deltakwt.cli.common import (
     print_json,
     table,
 )
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from deltakwt.core.model import Model
     from deltakwt.listen.decision import Decision
     from deltakwt.listen.meter import Reading
     from deltakwt.listen.sources import Block
     from deltakwt.listen.spotter import Verify
-    from deltakwt.model import Model
 
 HopOption = Annotated[
     float | None, typer.Option(help="Seconds from window to window (the model's: 0.1).")
@@ -109,14 +109,14 @@ def listen(
     spotter = Spotter(loaded, decision=decision, verify=second)
     session = Session(spotter, as_json=as_json)
     if sys.stdout.isatty() and not as_json and not fast:
-        setting = thresholds or loaded.profile or "dense"
+        setting = str(loaded.setting)
         heard = "stdin" if source == "-" else Path(source).name if source else device
         title = f"{Path(loaded.name).name} {setting}: {heard or 'microphone'}"
         session.view = View(sys.stdout, title, spotter.meter)
     if commands:
         session.hooks = Hooks(commands, hook_limit, session.tell)
     if save_events:
-        facts = {"model": loaded.name, "profile": thresholds or loaded.profile or "dense"}
+        facts = {"model": loaded.name, "profile": str(loaded.setting)}
         session.album = Album(save_events, spotter, facts)
     blocks = _blocks(source, fast, (raw_format, raw_rate, raw_channels), device, session.tell)
     with _terminated_like_interrupted():
@@ -127,8 +127,8 @@ def listen(
 
 def _verify(model: Model, name: str) -> Verify:
     """The second stage of `--verify`."""
+    from deltakwt.core.model import load
     from deltakwt.listen.spotter import confirm_with
-    from deltakwt.model import load
 
     if name == "dense":
         second = copy(model)

@@ -9,7 +9,7 @@ import typer
 from deltakwt.cli.common import DEFAULT_MODEL, JsonOption, ModelOption, console, print_json, table
 
 if TYPE_CHECKING:
-    from deltakwt.config import Config
+    from deltakwt.core.config import Config
 
 NAMES = {
     "xw": "X W_QKV",
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
         """MACs of each product, and the most that deltas can save: the paper's closed forms."""
         from dataclasses import asdict
 
-        from deltakwt.macs import bounds
+        from deltakwt.core.macs import bounds
 
         config = _config(model)
         figures = bounds(config)
@@ -41,11 +41,11 @@ def register(app: typer.Typer) -> None:
 
 def _config(model: str) -> Config:
     """A size by name needs no weights; anything else is a model to load."""
-    from deltakwt.config import SIZES
+    from deltakwt.core.config import SIZES
 
     if model in SIZES:
         return SIZES[model]
-    from deltakwt.model import load
+    from deltakwt.core.model import load
 
     return load(model).config
 

@@ -11,7 +11,7 @@ import typer
 from deltakwt.cli.common import JsonOption, console, print_json, progress, table
 
 if TYPE_CHECKING:
-    from deltakwt.thresholds import Profile
+    from deltakwt.core.setting import Profile
 
 NameArgument = Annotated[str, typer.Argument(metavar="M", help="A name, a folder or a .tflite.")]
 
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 def list_models(json: JsonOption = False) -> None:
     """The models that can be used by name, and those that can be pulled."""
-    from deltakwt.registry import PULLABLE, SHIPPED, named_models
+    from deltakwt.weights.registry import PULLABLE, SHIPPED, named_models
 
     here = named_models()
     documents = [
@@ -56,10 +56,10 @@ def list_models(json: JsonOption = False) -> None:
 
 def show(model: NameArgument, json: JsonOption = False) -> None:
     """Shape, labels, training facts and profiles of a model. Its weights are checked."""
-    from deltakwt.macs import dense_macs
-    from deltakwt.registry import file_profiles, resolve
-    from deltakwt.thresholds import load_profiles
-    from deltakwt.weights import config_document, load_weights
+    from deltakwt.core.macs import dense_macs
+    from deltakwt.weights.folder import config_document, load_weights
+    from deltakwt.weights.profiles import load_profiles
+    from deltakwt.weights.registry import file_profiles, resolve
 
     path = resolve(model)
     weights = load_weights(path)
@@ -92,9 +92,9 @@ def show(model: NameArgument, json: JsonOption = False) -> None:
 
 def _told(profile: Profile) -> str:
     """What a profile does, short: thresholds of every layer are for --json."""
-    thresholds = str(profile.thresholds)
+    thresholds = str(profile.setting.thresholds)
     parts = ["thresholds for each layer" if "," in thresholds else thresholds]
-    parts.append(f"front end {profile.steady}")
+    parts.append(f"front end {profile.setting.front_end}")
     for key, what in (("accuracy", "right"), ("macs_percent", "of the MACs")):
         if isinstance(value := profile.measured.get(key), float):
             parts.append(f"{value:.2f}% {what}")
@@ -106,7 +106,7 @@ def pull(
     json: JsonOption = False,
 ) -> None:
     """Download one of the KWT authors' models (Apache-2.0), verified, into the cache."""
-    from deltakwt import registry
+    from deltakwt.weights import registry
 
     with progress(name, "bytes") as bar:
         folder = registry.pull(name, bar.update)
@@ -122,7 +122,7 @@ def import_file(
     json: JsonOption = False,
 ) -> None:
     """Turn a KWT authors' .tflite file into a model folder."""
-    from deltakwt.registry import import_tflite
+    from deltakwt.weights.registry import import_tflite
 
     weights = import_tflite(file, out)
     parameters = sum(tensor.size for tensor in weights.tensors.values())

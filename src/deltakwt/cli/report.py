@@ -22,7 +22,7 @@ from deltakwt.cli.common import (
     progress,
     table,
 )
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
     from deltakwt.report import Document

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deltakwt.cli.common import JsonOption, print_json
-from deltakwt.config import LABELS
+from deltakwt.core.config import LABELS
 
 if TYPE_CHECKING:
     import numpy as np

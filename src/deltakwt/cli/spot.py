@@ -22,10 +22,11 @@ from deltakwt.cli.common import (
     progress,
     table,
 )
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
-    from deltakwt.model import Model, Spotting
+    from deltakwt.core.model import Model
+    from deltakwt.listen.spotting import Spotting
 
 LONG = 30.0  # seconds of sound from which progress is shown
 

@@ -19,12 +19,12 @@ from deltakwt.cli.common import (
     table,
 )
 from deltakwt.cli.listen import HopOption, OnOption, ReuseOption, decision_settings
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
+    from deltakwt.core.model import Model
     from deltakwt.listen.streams import Stream
     from deltakwt.listen.stress import Course
-    from deltakwt.model import Model
 
 
 def stress(
@@ -117,7 +117,7 @@ def _save(stream: Stream, stem: Path) -> None:
 
     import soundfile
 
-    from deltakwt.config import SAMPLE_RATE
+    from deltakwt.core.config import SAMPLE_RATE
 
     truth = [
         {"label": w.label, "start": w.start, "end": w.end, "clip": "/".join(w.path.parts[-2:])}

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deltakwt.cli.common import JsonOption, ThreadsOption, print_json
-from deltakwt.config import KEYWORDS, SILENCE, SIZES, UNKNOWN, Config
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import KEYWORDS, SILENCE, SIZES, UNKNOWN, Config
+from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
     from deltakwt.train.loop import Progress
@@ -185,8 +185,8 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _config(name: str) -> Config:
     """The shape and the labels of a model."""
-    from deltakwt.registry import resolve
-    from deltakwt.weights import load_weights
+    from deltakwt.weights.folder import load_weights
+    from deltakwt.weights.registry import resolve
 
     return load_weights(resolve(name)).config
 
@@ -208,8 +208,9 @@ def _size(name: str | None, base: Config | None) -> str:
 
 def _thresholds(text: str, start: str | None) -> str:
     """The thresholds themselves, or those of a profile of the model that is gone on from."""
-    from deltakwt.registry import resolve
-    from deltakwt.thresholds import Thresholds, load_profiles
+    from deltakwt.core.setting import Thresholds
+    from deltakwt.weights.profiles import load_profiles
+    from deltakwt.weights.registry import resolve
 
     if text and start and text in (profiles := load_profiles(resolve(start))).profiles:
         return str(profiles[text].thresholds)

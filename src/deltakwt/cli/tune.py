@@ -31,8 +31,8 @@ from deltakwt.cli.tune_show import (
 )
 
 if TYPE_CHECKING:
-    from deltakwt.frontend import Steady
-    from deltakwt.model import Model
+    from deltakwt.core.model import Model
+    from deltakwt.core.setting import FrontEndSetting
     from deltakwt.tune.pool import Pool
     from deltakwt.tune.run import Plan
 
@@ -116,7 +116,7 @@ def tune(
 
     Without a goal, makes the profiles lossless, balanced (0.25 points) and fast (1 point).
     """
-    from deltakwt.errors import DeltakwtError
+    from deltakwt.core.errors import DeltakwtError
     from deltakwt.tune.goals import Goals
     from deltakwt.tune.mix import Mix
     from deltakwt.tune.run import Plan, judge_of, look
@@ -258,11 +258,11 @@ def _pools(
     return kept.stratified(plan.seed), lambda: held
 
 
-def _front_end(text: str) -> Steady | None:
+def _front_end(text: str) -> FrontEndSetting | None:
     """None where it is to be searched."""
-    from deltakwt.frontend import Steady
+    from deltakwt.core.setting import FrontEndSetting
 
-    return None if text == "any" else Steady.parse(text)
+    return None if text == "any" else FrontEndSetting.parse(text)
 
 
 def _fitted(plan: Plan, pool: Pool) -> Plan:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deltakwt.cli.common import console, fail, table
-from deltakwt.errors import DeltakwtError, MissingExtra
+from deltakwt.core.errors import DeltakwtError, MissingExtra
 
 if TYPE_CHECKING:
-    from deltakwt.model import Model
+    from deltakwt.core.model import Model
     from deltakwt.tune.confirm import Choice
     from deltakwt.tune.measure import Measured
     from deltakwt.tune.pool import Pool
@@ -57,8 +57,8 @@ def keep(
     folder: Path, model: Model, outcome: Outcome, plan: Plan, document: dict[str, Any], write: bool
 ) -> None:
     """front.json, pictures, and the profiles: in the model folder, or beside the study."""
-    from deltakwt.registry import resolve
     from deltakwt.tune.profiles import profile_of, write_profiles
+    from deltakwt.weights.registry import resolve
 
     write_json(folder / "front.json", document)
     _plot(folder, model, outcome)
@@ -76,7 +76,7 @@ def keep(
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    from deltakwt.weights import write_atomically
+    from deltakwt.weights.folder import write_atomically
 
     try:
         write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())

@@ -12,8 +12,8 @@ from shutil import which
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import CLIP_SAMPLES
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import CLIP_SAMPLES
+from deltakwt.core.errors import DeltakwtError
 
 BOARDS = ("cortex-m7", "cortex-m4f", "rv32", "rv64")
 _ARM = {

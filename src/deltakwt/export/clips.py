@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.audio import read_clip
-from deltakwt.config import CLIP_SAMPLES
-from deltakwt.engine import Engine
+from deltakwt.core.config import CLIP_SAMPLES
+from deltakwt.core.engine import Engine
+from deltakwt.core.macs import Macs
 from deltakwt.export.arrays import number, numbers, wrapped
 from deltakwt.export.settings import Export
-from deltakwt.macs import Macs
 
 WORD = Path(__file__).parent / "right.flac"  # "right", said by espeak-ng
 
@@ -37,7 +37,7 @@ def silence_samples() -> NDArray[np.int16]:
 
 
 def hear(export: Export, engine: Engine, samples: NDArray[np.int16]) -> Heard:
-    features = engine.features(samples.astype(np.float32) / 32768, export.steady)
+    features = engine.features(samples.astype(np.float32) / 32768, export.front_end)
     dense = engine.dense(features)
     if export.thresholds is None:
         return Heard(dense, dense, None)

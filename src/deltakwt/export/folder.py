@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from deltakwt.engine import Engine
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.engine import Engine
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.export.clips import clips_source, hear, silence_samples, word_samples
 from deltakwt.export.readme import readme_source
 from deltakwt.export.settings import Export, config_source, profile_source

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt import dataset
-from deltakwt.config import SILENCE, UNKNOWN
-from deltakwt.engine import Engine
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import SILENCE, UNKNOWN
+from deltakwt.core.engine import Engine
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.data import speech_commands as dataset
 from deltakwt.export.build import Host, Report, make, run_board
 from deltakwt.export.settings import Export
 
@@ -126,7 +126,7 @@ def _accuracy(
         true = np.array([export.config.labels.index(clip.label) for clip in group])
         for mode in modes:
             thresholds = export.thresholds if mode == "delta" else None
-            found = engine.batch(sounds, thresholds=thresholds, steady=export.steady).logits
+            found = engine.batch(sounds, thresholds=thresholds, front_end=export.front_end).logits
             right[f"float {mode}"] += int((found.argmax(axis=1) == true).sum())
             dense = mode == "dense"
             found = np.stack([host.clip(samples_of(sound), dense) for sound in sounds])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from deltakwt.core.macs import dense_macs
 from deltakwt.export.build import BOARDS
 from deltakwt.export.clips import Heard
 from deltakwt.export.plan import flash_plan, ram_bytes, ram_plan
 from deltakwt.export.settings import Export
-from deltakwt.macs import dense_macs
 
 # Public boards with an FPU: flash and RAM in KiB, MHz.
 PUBLIC_BOARDS = (
@@ -34,7 +34,7 @@ def readme_source(export: Export, word: Heard, silence: Heard) -> str:
         kind=export.kind,
         profile=export.profile,
         thresholds=export.thresholds or "none: dense",
-        steady=export.steady,
+        front_end=export.front_end,
         labels=", ".join(export.config.labels),
         hop=f"{10 * export.decision.hop_frames} ms",
         flash=_rows((part, f"{size:,}") for part, size in (*flash.items(), ("together", total))),

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import Config
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import Config
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import ALL_SITES, FrontEndSetting, Thresholds
 from deltakwt.export.arrays import define, number
 from deltakwt.export.weights import KINDS, stored
-from deltakwt.frontend import Steady
 from deltakwt.listen.decision import MAYBE, Decision
-from deltakwt.thresholds import ALL_SITES, Thresholds
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Export:
     kind: str  # of weights: f32, f16, int8
     profile: str  # name of the thresholds and the front end, for the reader
     thresholds: Thresholds | None  # None: dense
-    steady: Steady
+    front_end: FrontEndSetting
     decision: Decision
 
     def __post_init__(self) -> None:
@@ -95,7 +94,7 @@ def config_source(export: Export) -> str:
 
 def profile_source(export: Export) -> str:
     """profile.c"""
-    steady, decision = export.steady, export.decision
+    front_end, decision = export.front_end, export.decision
     labels = ", ".join(f'"{_text(label)}"' for label in export.config.labels)
     parts = [f'/* Profile {_text(export.profile)}. */\n#include "profile.h"\n#include "dk.h"\n']
     parts.append(f"const char *const dk_labels[DK_LABELS] = {{{labels}}};\n")
@@ -106,7 +105,9 @@ def profile_source(export: Export) -> str:
         table = export.thresholds.array(export.config.layers)
         parts.append(define("thresholds", table, f"{order}: "))
         parts.append("const float *const dk_thresholds = thresholds;\n")
-    front = f"{{{int(steady.smooth)}, {float(steady.floor)!r}, {float(steady.quantile)!r}}}"
+    front = (
+        f"{{{int(front_end.smooth)}, {float(front_end.floor)!r}, {float(front_end.quantile)!r}}}"
+    )
     parts.append(f"const dk_steady dk_front_end = {front};\n")
     on = ", ".join(map(number, decision.thresholds(export.config.labels)))
     parts.append(f"const float dk_on[DK_LABELS] = {{{on}}};")

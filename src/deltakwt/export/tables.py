@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import FEATURES, FFT_SAMPLES, FRAME_SAMPLES, MEL_BANDS
+from deltakwt.core.config import FEATURES, FFT_SAMPLES, FRAME_SAMPLES, MEL_BANDS
+from deltakwt.core.frontend import mel_matrix
 from deltakwt.export.arrays import TYPES, numbers, wrapped
-from deltakwt.frontend import mel_matrix
 
 HALF = FFT_SAMPLES // 2  # points of the complex FFT
 MEL_ROOM = 2 * (HALF + 1)  # weights that the core has room for

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import Config
+from deltakwt.core.config import Config
 from deltakwt.export.arrays import define
 
 Tensors = Mapping[str, NDArray[np.float32]]

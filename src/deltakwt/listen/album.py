@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.listen.spotter import Detection, Spotter
 
 INDEX = "events.jsonl"

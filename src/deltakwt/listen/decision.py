@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import FRAMES
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import FRAMES
+from deltakwt.core.errors import DeltakwtError
 
 FRAMES_A_SECOND = 100
 NEVER = -1

@@ -19,29 +19,25 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import CLIP_SAMPLES, HOP_SAMPLES
-from deltakwt.frontend import Steady
+from deltakwt.core.config import CLIP_SAMPLES, HOP_SAMPLES
+from deltakwt.core.macs import dense_macs
+from deltakwt.core.model import Model
+from deltakwt.core.setting import Setting
 from deltakwt.listen.decision import MAYBE, Decision
 from deltakwt.listen.meter import Meter, Tally
-from deltakwt.macs import dense_macs
-from deltakwt.model import Model
-from deltakwt.thresholds import Thresholds
 
 
 class Hearing:
     """Front end, windows and model of one stream, with the meter that watches them."""
 
-    def __init__(
-        self, model: Model, thresholds: Thresholds | None, steady: Steady, decision: Decision
-    ) -> None:
-        self.steady = steady
+    def __init__(self, model: Model, setting: Setting, decision: Decision) -> None:
+        self.front_end = setting.front_end
         self.meter = Meter(int(dense_macs(model.config).sum()))
         self.is_same = False  # the last push gave only windows that were not computed
         self._hop = decision.hop_frames * HOP_SAMPLES
         maybe = np.where(decision.thresholds(model.labels) > 1, 2.0, MAYBE).astype(np.float32)
         self._native = model.engine.hearing(
-            thresholds,
-            steady,
+            setting,
             decision.hop_frames,
             decision.reuse,
             decision.onset_frames,
@@ -64,4 +60,4 @@ class Hearing:
 
     def window_done(self, window: int) -> int:
         """Samples that must be there before a window can be computed."""
-        return self.window_start(window) + CLIP_SAMPLES + HOP_SAMPLES * self.steady.smooth
+        return self.window_start(window) + CLIP_SAMPLES + HOP_SAMPLES * self.front_end.smooth

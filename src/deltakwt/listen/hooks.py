@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.listen.spotter import Detection
 
 

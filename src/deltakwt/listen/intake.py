@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltakwt import _native
 from deltakwt.audio import LOUDEST, MAX_CHANNELS, RATES
-from deltakwt.config import SAMPLE_RATE
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import SAMPLE_RATE
+from deltakwt.core.errors import DeltakwtError
 
 Samples = NDArray[np.float32]
 

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from deltakwt.config import SAMPLE_RATE
+from deltakwt.core.config import SAMPLE_RATE
 
 MINUTE = 60
 

@@ -6,8 +6,8 @@ import queue
 from collections.abc import Iterator
 from typing import Any
 
-from deltakwt.config import SAMPLE_RATE
-from deltakwt.errors import DeltakwtError, MissingExtra
+from deltakwt.core.config import SAMPLE_RATE
+from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.listen.sources import LIVE, Block, SourceLost
 
 SILENT_FOR = 3.0  # seconds without a block: the device is gone, whatever its driver says

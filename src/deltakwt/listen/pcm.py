@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.audio import MAX_CHANNELS, RATES
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 KINDS = {"u8": 1, "s16": 2, "s24": 3, "s32": 4, "f32": 4}  # little-endian; bytes of a sample
 MAX_HEADER = 1 << 20  # bytes of WAV chunks before the sound

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 
 class Recent:

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
-from deltakwt.dataset import NOISE_FOLDER, SPLITS, split_of
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.data.speech_commands import NOISE_FOLDER, SPLITS, split_of
 from deltakwt.listen.album import Saved, read_album
 
 REVIEWED = "reviewed.jsonl"

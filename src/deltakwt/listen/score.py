@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import UNKNOWN
+from deltakwt.core.config import UNKNOWN
 from deltakwt.listen.decision import Decider, Decision, posteriors
 from deltakwt.listen.spotter import SURE
 from deltakwt.listen.streams import Spoken

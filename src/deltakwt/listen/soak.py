@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt.config import SAMPLE_RATE
+from deltakwt.core.config import SAMPLE_RATE
+from deltakwt.core.model import Model
 from deltakwt.listen.decision import Decision
 from deltakwt.listen.spotter import Spotter
 from deltakwt.listen.streams import Stream
 from deltakwt.listen.stress import Progress
-from deltakwt.model import Model
 
 WARM = 60  # blocks (10 minutes) after which every buffer has its size
 

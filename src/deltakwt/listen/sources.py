@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.audio import MAX_CHANNELS
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 Block = tuple[NDArray[np.floating[Any]], int]  # (n,) or (n, channels) samples, rate
 LIVE = 0.1  # seconds of a block in real time

@@ -12,19 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.model import Model
+from deltakwt.core.setting import SettingLike
 from deltakwt.events import Event
-from deltakwt.frontend import PLAIN
 from deltakwt.listen.decision import Decided, Decider, Decision
 from deltakwt.listen.hearing import Hearing
 from deltakwt.listen.intake import Intake
 from deltakwt.listen.meter import Meter
 from deltakwt.listen.recent import Recent
-from deltakwt.model import Model
-from deltakwt.registry import resolve
-from deltakwt.thresholds import Thresholds
-from deltakwt.weights import read_json, write_atomically
+from deltakwt.weights.folder import read_json, write_atomically
+from deltakwt.weights.registry import resolve
 
 LONGEST = 10 * SAMPLE_RATE  # samples taken at once; what is longer is cut, so memory is bounded
 KEPT = 6 * SAMPLE_RATE  # samples that stay readable behind the newest block
@@ -82,7 +81,7 @@ def save_decision(model: Model, decision: Decision) -> None:
 class Spotter:
     """Listens to one stream without end.
 
-    `thresholds` or `profile` say how the model runs (otherwise as the model itself is set);
+    `setting` says how the model runs (otherwise as the model itself is set);
     `decision` replaces the model's own decision settings; `verify` is a second stage that is
     called with each event and the second of sound it was heard in, and says if it is true.
     One thread pushes; `stop` may be called from any other.
@@ -92,25 +91,15 @@ class Spotter:
         self,
         model: Model,
         *,
-        profile: str | None = None,
-        thresholds: Thresholds | None = None,
+        setting: SettingLike | None = None,
         decision: Decision | None = None,
         verify: Verify | None = None,
     ) -> None:
-        if thresholds is not None and profile is not None:
-            raise DeltakwtError("give thresholds or a profile, not both")
-        steady = model.steady
-        if profile is not None:
-            thresholds, steady = model.profiles[profile].thresholds, model.profiles[profile].steady
-        elif thresholds is not None:
-            steady = PLAIN
-        else:
-            thresholds = model.thresholds
         self.model = model
         self.decision = decision or decision_of(model)
         self.verify = verify
         self.verified = self.refused = 0  # events that the second stage let through, or not
-        self._hearing = Hearing(model, thresholds, steady, self.decision)
+        self._hearing = Hearing(model, model.setting_of(setting), self.decision)
         self._decider = Decider(self.decision, model.labels)
         self._intake = Intake()
         self._recent = Recent(KEPT, LONGEST)

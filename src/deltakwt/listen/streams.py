@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.audio import read_clip
-from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
-from deltakwt.dataset import NOISE_FOLDER, is_test_set, split_of, word_clips
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.data.speech_commands import NOISE_FOLDER, is_test_set, split_of, word_clips
 
 Sound = NDArray[np.float32]
 BLOCK = 10 * SAMPLE_RATE  # samples rendered at once

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import SAMPLE_RATE
-from deltakwt.frontend import PLAIN, Steady
+from deltakwt.core.config import SAMPLE_RATE
+from deltakwt.core.model import Model
+from deltakwt.core.setting import PLAIN, FrontEndSetting, Thresholds
 from deltakwt.listen.decision import Decision
 from deltakwt.listen.hearing import Hearing
 from deltakwt.listen.meter import Reading
 from deltakwt.listen.score import GRID, Heard, Score, best_point, confirmed, decide, score
 from deltakwt.listen.spotter import decision_of
 from deltakwt.listen.streams import Stream
-from deltakwt.model import Model
-from deltakwt.thresholds import Thresholds
 
 DENSE = "dense"
 Progress = Callable[[float, float], None]  # seconds of sound done, of all
@@ -30,7 +29,7 @@ class Setting:
 
     name: str
     thresholds: Thresholds | None
-    steady: Steady
+    front_end: FrontEndSetting
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Course:
         return {
             "profile": self.setting.name,
             "thresholds": None if self.setting.thresholds is None else str(self.setting.thresholds),
-            "steady": self.setting.steady.to_json(),
+            "steady": self.setting.front_end.to_json(),
             "compute": self.meter.to_json(),
             "decided": self.own.to_json(),
             "verified_by_dense": None if self.verified is None else self.verified.to_json(),
@@ -76,7 +75,7 @@ def settings_of(model: Model, names: Sequence[str] | None) -> list[Setting]:
     return [
         Setting(DENSE, None, PLAIN)
         if name == DENSE
-        else Setting(name, model.profiles[name].thresholds, model.profiles[name].steady)
+        else Setting(name, model.profiles[name].thresholds, model.profiles[name].front_end)
         for name in wanted
     ]
 
@@ -90,7 +89,7 @@ def stress(
 ) -> list[Course]:
     """Every setting hears the same blocks, one after the other, so that their times compare."""
     decision = decision or decision_of(model)
-    hearings = [Hearing(model, s.thresholds, s.steady, decision) for s in settings]
+    hearings = [Hearing(model, s.thresholds, s.front_end, decision) for s in settings]
     heard: list[list[NDArray[np.float32]]] = [[] for _ in settings]
     done = 0
     for block in stream.blocks():
@@ -115,7 +114,7 @@ def _course(
     decision: Decision,
     dense: NDArray[np.float32] | None,
 ) -> Course:
-    hours, late = stream.scenario.hours, int(setting.steady.smooth)
+    hours, late = stream.scenario.hours, int(setting.front_end.smooth)
 
     def events(at: Decision) -> list[Heard]:
         return decide(logits, model.labels, at, late)

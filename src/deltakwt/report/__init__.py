@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import PLAIN
-from deltakwt.model import Model
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.model import Model
+from deltakwt.core.setting import PLAIN
 from deltakwt.report import claims, paper, style
 from deltakwt.report.run import WHOLE, Run, Setting
 from deltakwt.report.sample import draw_sample
 from deltakwt.report.sections import SECTIONS, correlation, layers, sweep, timing
 from deltakwt.report.setting import setting, stamp
 from deltakwt.report.sounds import sounds
-from deltakwt.weights import write_atomically
+from deltakwt.weights.folder import write_atomically
 
 FORMAT = 1
 GIVEN = "the given thresholds"  # those of the command line
@@ -79,7 +79,7 @@ def chosen(model: Model) -> Setting:
     """The thresholds to look at closely: the model's own, else ours on the whole model."""
     if model.thresholds is None:
         return Setting("our thresholds", WHOLE)
-    return Setting(model.profile or GIVEN, model.thresholds, model.steady)
+    return Setting(model.profile or GIVEN, model.thresholds, model.front_end)
 
 
 def collect(run: Run, request: Request, progress: Progress) -> Document:
@@ -92,7 +92,7 @@ def collect(run: Run, request: Request, progress: Progress) -> Document:
         progress(min(done, total), total)
 
     profiles = run.model.profiles.profiles.values()
-    front_ends = {PLAIN, run.chosen.steady, *(profile.steady for profile in profiles)}
+    front_ends = {PLAIN, run.chosen.front_end, *(profile.front_end for profile in profiles)}
     run.sample.load(run.model.engine, front_ends, step, run.threads)
     run.step = step
     facts = setting(run)

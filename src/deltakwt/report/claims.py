@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from deltakwt.macs import MHSA_PRODUCTS
+from deltakwt.core.macs import MHSA_PRODUCTS
 from deltakwt.report.section import Page
 from deltakwt.report.style import PRODUCT_NAMES
 from deltakwt.report.tables import Column, Table

@@ -105,11 +105,11 @@ def _cards(document: Document) -> str:
 def _facts(facts: Document) -> str:
     data, machine, model = facts["data"], facts["machine"], facts["model"]
     noise = f", and {data['noise']:,} clips of noise apart" if data["noise"] else ""
-    steady = facts["thresholds"]["steady"]
+    front_end = facts["thresholds"]["steady"]
     front = ""
     if steady["smooth"] or steady["floor"]:
         smooth = "smoothed" if steady["smooth"] else "not smoothed"
-        front = f"; steady front end: {smooth}, floor {steady['floor']:g}"
+        front = f"; front_end front end: {smooth}, floor {steady['floor']:g}"
     rows = (
         ("Model", f"{model['name']}: width {model['dim']}, {model['heads']} heads, MLP"
          f" {model['mlp']}, {model['layers']} layers"),

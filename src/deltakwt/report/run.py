@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.engine import Batch
-from deltakwt.frontend import PLAIN, Steady
-from deltakwt.model import Model
+from deltakwt.core.engine import Batch
+from deltakwt.core.model import Model
+from deltakwt.core.setting import PLAIN, FrontEndSetting, Thresholds
 from deltakwt.report import paper
 from deltakwt.report.sample import Sample
-from deltakwt.thresholds import Thresholds
 
 PAPER = Thresholds.parse(paper.THRESHOLDS)
 WHOLE = Thresholds.parse(f"{paper.THRESHOLDS}_0.3_0.1")  # ours: the MLP, too
@@ -30,7 +29,7 @@ class Setting:
 
     name: str
     thresholds: Thresholds
-    steady: Steady = PLAIN
+    front_end: FrontEndSetting = PLAIN
 
 
 @dataclass
@@ -43,13 +42,13 @@ class Run:
     threads: int = 0
     step: Step = lambda clips: None
     remember: Remember = lambda name, compute: compute()
-    _batches: dict[tuple[Thresholds | None, Steady], Batch] = field(default_factory=dict)
+    _batches: dict[tuple[Thresholds | None, FrontEndSetting], Batch] = field(default_factory=dict)
 
-    def batch(self, thresholds: Thresholds | None, steady: Steady = PLAIN) -> Batch:
+    def batch(self, thresholds: Thresholds | None, front_end: FrontEndSetting = PLAIN) -> Batch:
         """Every clip at these thresholds; computed once."""
-        key = (thresholds, steady)
+        key = (thresholds, front_end)
         if key not in self._batches:
-            self._batches[key] = self._compute(thresholds, self.sample.features(steady))
+            self._batches[key] = self._compute(thresholds, self.sample.features(front_end))
         return self._batches[key]
 
     def _compute(self, thresholds: Thresholds | None, features: NDArray[np.float32]) -> Batch:

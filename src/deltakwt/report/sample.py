@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import SILENCE
-from deltakwt.dataset import Clip, Failed, Manifest, batches, draw, read
-from deltakwt.engine import Engine
-from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import PLAIN, Steady
+from deltakwt.core.config import SILENCE
+from deltakwt.core.engine import Engine
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import PLAIN, FrontEndSetting
+from deltakwt.data.speech_commands import Clip, Failed, Manifest, batches, draw, read
 
 Features = NDArray[np.float32]
 BATCH = 512
@@ -32,7 +32,7 @@ class Sample:
     labels: tuple[str, ...]
     zeros: int  # how often the digital silence counts; 0: the model has no such label
     failed: list[Failed] = field(default_factory=list)
-    _features: dict[Steady, Features] = field(default_factory=dict)
+    _features: dict[FrontEndSetting, Features] = field(default_factory=dict)
 
     @property
     def clips(self) -> tuple[Clip, ...]:
@@ -65,21 +65,25 @@ class Sample:
             return np.where(self.is_zero, self.zeros, np.where(self.is_noise, 0.0, 1.0))
         return np.where(self.is_zero, 0.0, 1.0)
 
-    def features(self, steady: Steady = PLAIN) -> Features:
+    def features(self, front_end: FrontEndSetting = PLAIN) -> Features:
         """(n, 98, 40) through that front end."""
-        return self._features[steady]
+        return self._features[front_end]
 
     def load(
-        self, engine: Engine, front_ends: set[Steady], step: Callable[[int], None], threads: int
+        self,
+        engine: Engine,
+        front_ends: set[FrontEndSetting],
+        step: Callable[[int], None],
+        threads: int,
     ) -> None:
         """Read every clip once; those that cannot be read are left out and kept in `failed`."""
         kept: list[Clip] = []
-        parts: dict[Steady, list[Features]] = {steady: [] for steady in front_ends}
+        parts: dict[FrontEndSetting, list[Features]] = {front_end: [] for front_end in front_ends}
         cores = threads or os.cpu_count() or 1
         for clips, sounds in batches(self.manifest, BATCH, cores, self.failed.append):
             kept += clips
-            for steady in front_ends:
-                parts[steady] += [engine.features(sound, steady) for sound in sounds]
+            for front_end in front_ends:
+                parts[front_end] += [engine.features(sound, front_end) for sound in sounds]
             step(len(clips))
         if not kept:
             raise DeltakwtError(f"{self.manifest.root}: no clip could be read")
@@ -90,7 +94,7 @@ class Sample:
             self.manifest.seed,
             tuple(kept),
         )
-        self._features = {steady: np.stack(rows) for steady, rows in parts.items()}
+        self._features = {front_end: np.stack(rows) for front_end, rows in parts.items()}
 
     def sound(self, index: int) -> NDArray[np.float32]:
         """(16000,)"""

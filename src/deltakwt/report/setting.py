@@ -34,7 +34,7 @@ def setting(run: Run) -> dict[str, Any]:
             "name": chosen.name,
             "text": threshold_text(str(chosen.thresholds)),
             "values": chosen.thresholds.to_json(),
-            "steady": chosen.steady.to_json(),
+            "steady": chosen.front_end.to_json(),
         },
         "machine": machine(run.model.engine.isa),
         "command": command(),

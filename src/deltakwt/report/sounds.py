@@ -6,7 +6,7 @@ import base64
 import io
 from typing import Any
 
-from deltakwt.config import SAMPLE_RATE
+from deltakwt.core.config import SAMPLE_RATE
 from deltakwt.report.run import Run
 
 MOST_BYTES = 40_000  # of one clip

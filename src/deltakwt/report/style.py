@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltakwt.errors import MissingExtra
+from deltakwt.core.errors import MissingExtra
 
 if TYPE_CHECKING:
     from matplotlib.colors import Colormap

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import Config
-from deltakwt.macs import layer_macs
-from deltakwt.reference import UNTOUCHED
-from deltakwt.thresholds import ALL_SITES, Thresholds
+from deltakwt.core.config import Config
+from deltakwt.core.macs import layer_macs
+from deltakwt.core.reference import UNTOUCHED
+from deltakwt.core.setting import ALL_SITES, Thresholds
 
 EXACT = Thresholds(**dict.fromkeys(ALL_SITES, 0.0))  # every difference is kept: the dense values
 Trace = dict[str, NDArray[Any]]  # Engine.trace

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Generator, Tensor
 
-from deltakwt.config import CLIP_SAMPLES, FEATURES, FRAMES, SAMPLE_RATE
+from deltakwt.core.config import CLIP_SAMPLES, FEATURES, FRAMES, SAMPLE_RATE
 
 
 @dataclass(frozen=True)

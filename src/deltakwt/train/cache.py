@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deltakwt.audio import read_blocks
-from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
-from deltakwt.dataset import NOISE_FOLDER, word_clips
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.data.speech_commands import NOISE_FOLDER, word_clips
 
 FORMAT = 1
 LONGEST = 60 * SAMPLE_RATE  # of a recording the first minute is looked at

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from deltakwt.frontend import Steady
-from deltakwt.weights import write_atomically
+from deltakwt.core.setting import FrontEndSetting
+from deltakwt.weights.folder import write_atomically
 
 Facts = dict[str, Any]
 
@@ -210,7 +210,7 @@ def _profile(name: str, profile: Facts) -> list[str]:
     macs = (words["mhsa_percent"], words["macs_percent"], noise["macs_percent"])
     return [
         f"`{name}`",
-        str(Steady(**profile["steady"])),
+        str(FrontEndSetting(**profile["steady"])),
         *("" if share is None else f"{share:.2f}%" for share in right),
         *(f"{share:.1f}%" for share in macs),
     ]

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deltakwt import _native
-from deltakwt.config import Config
-from deltakwt.macs import dense_macs, shortcut_macs
-from deltakwt.thresholds import SITES, Thresholds
+from deltakwt.core.config import Config
+from deltakwt.core.macs import dense_macs, shortcut_macs
+from deltakwt.core.setting import SITES, Thresholds
 from deltakwt.train.net import Rewrite
 
 

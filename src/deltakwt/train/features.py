@@ -8,8 +8,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from deltakwt.config import ENERGY_FLOOR, FFT_SAMPLES, FRAME_SAMPLES, HOP_SAMPLES
-from deltakwt.frontend import PLAIN, dct_matrix, mel_matrix
+from deltakwt.core.config import ENERGY_FLOOR, FFT_SAMPLES, FRAME_SAMPLES, HOP_SAMPLES
+from deltakwt.core.frontend import PLAIN, dct_matrix, mel_matrix
 
 
 def mel_energies(audio: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import Config
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import Config
+from deltakwt.core.errors import DeltakwtError
 
 Array = NDArray[np.float32]
 UNEVEN = 0.5  # spread of the shares, relative to their mean

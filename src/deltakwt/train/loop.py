@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deltakwt.config import FRAMES
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import FRAMES
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.train import checkpoint
 from deltakwt.train.cache import Cache
 from deltakwt.train.checkpoint import State
@@ -29,7 +29,7 @@ from deltakwt.train.parallel import World
 from deltakwt.train.plan import Plan
 from deltakwt.train.shards import Shard, Source
 from deltakwt.train.task import Task, validation_clips
-from deltakwt.weights import write_atomically
+from deltakwt.weights.folder import write_atomically
 
 CHECKPOINT_SECONDS = 120.0
 QUICK_VALIDATION = 1000  # clips after an epoch, until the last fifth of the run

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from deltakwt.config import LAYER_NORM_EPS, Config
+from deltakwt.core.config import LAYER_NORM_EPS, Config
 
 # Called at every delta site with (site, layer, rows); gives the rows to compute on.
 Rewrite = Callable[[str, int, Tensor], Tensor]

@@ -6,8 +6,8 @@ import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from deltakwt.config import LABELS, SIZES, Config
-from deltakwt.thresholds import Thresholds
+from deltakwt.core.config import LABELS, SIZES, Config
+from deltakwt.core.setting import Thresholds
 from deltakwt.train.augment import Recipe
 
 

@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deltakwt.config import SILENCE, UNKNOWN, Config
-from deltakwt.errors import DeltakwtError
-from deltakwt.registry import cache_folder, resolve
+from deltakwt.core.config import SILENCE, UNKNOWN, Config
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.train import checkpoint
 from deltakwt.train.cache import Cache, open_cache
 from deltakwt.train.checkpoint import State
@@ -28,7 +27,8 @@ from deltakwt.train.parallel import World
 from deltakwt.train.plan import Plan
 from deltakwt.train.synth import speak
 from deltakwt.train.task import check, make_task
-from deltakwt.weights import Weights, load_weights, save_folder
+from deltakwt.weights.folder import Weights, load_weights, save_folder
+from deltakwt.weights.registry import cache_folder, resolve
 
 
 @dataclass(frozen=True)

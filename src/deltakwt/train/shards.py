@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from deltakwt.config import FRAMES, UNKNOWN
+from deltakwt.core.config import FRAMES, UNKNOWN
 from deltakwt.train import augment
 from deltakwt.train.cache import Cache
 from deltakwt.train.features import mel_energies, mfcc

@@ -17,17 +17,16 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from deltakwt.config import SILENCE
-from deltakwt.dataset import NOISE_FOLDER, Clip, Manifest, batches, draw, read
-from deltakwt.evaluate import Evaluation, evaluate
-from deltakwt.frontend import PLAIN, Steady
-from deltakwt.model import Model, load
+from deltakwt.core.config import SILENCE
+from deltakwt.core.model import Model, load
+from deltakwt.core.setting import PLAIN, FrontEndSetting, Thresholds
+from deltakwt.data.speech_commands import NOISE_FOLDER, Clip, Manifest, batches, draw, read
+from deltakwt.evaluate.accuracy import Evaluation, evaluate
 from deltakwt.provenance import model_name
-from deltakwt.thresholds import Thresholds
 from deltakwt.train.card import render
-from deltakwt.weights import Weights, load_folder, save_folder, write_atomically
+from deltakwt.weights.folder import Weights, load_folder, save_folder, write_atomically
 
-STEADY = Steady(smooth=True, floor=2.0)
+STEADY = FrontEndSetting(smooth=True, floor=2.0)
 SETTINGS = {
     "dense": "",
     "the paper's, attention only": "0.2_0.2_0.2_0.05_0.001_0.05",
@@ -123,13 +122,16 @@ def measure(model: Model, control: Model | None, test_set: Path, data: Path) -> 
 
 
 def _run(
-    model: Model, manifest: Manifest, thresholds: Thresholds | None = None, steady: Steady = PLAIN
+    model: Model,
+    manifest: Manifest,
+    thresholds: Thresholds | None = None,
+    steady: FrontEndSetting = PLAIN,
 ) -> Evaluation:
     model.thresholds, model.steady = thresholds, steady
     return evaluate(model, manifest)
 
 
-def _setting(model: Model, noisy: Manifest, name: str, text: str, steady: Steady) -> Facts:
+def _setting(model: Model, noisy: Manifest, name: str, text: str, steady: FrontEndSetting) -> Facts:
     """Accuracy in both protocols and MACs of words and of real noise, from two runs."""
     thresholds = Thresholds.parse(text) if text else None
     result = _run(model, noisy, thresholds, steady)

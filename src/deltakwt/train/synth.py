@@ -14,8 +14,8 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.train.cache import loudest_second, samples
 
 ACCENTS = (

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deltakwt.config import SILENCE, UNKNOWN
-from deltakwt.dataset import split_of
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import SILENCE, UNKNOWN
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.data.speech_commands import split_of
 from deltakwt.train import augment
 from deltakwt.train.cache import Cache
 

@@ -10,8 +10,9 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-from deltakwt.config import CLIP_SAMPLES, SILENCE, UNKNOWN
-from deltakwt.dataset import (
+from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.data.speech_commands import (
     NOISE_FOLDER,
     Clip,
     Manifest,
@@ -19,7 +20,6 @@ from deltakwt.dataset import (
     split_of,
     word_clips,
 )
-from deltakwt.errors import DeltakwtError
 from deltakwt.tune.mix import GROUPS
 
 NOISE_CLIPS = 120  # cut from the background recordings

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deltakwt.config import Config
-from deltakwt.errors import DeltakwtError
-from deltakwt.macs import dense_macs, fewest_macs
+from deltakwt.core.config import Config
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.macs import dense_macs, fewest_macs
 from deltakwt.tune.measure import Measured
 
 RESERVE = 0.5  # standard errors of the loss, kept in hand

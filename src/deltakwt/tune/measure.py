@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import Config
-from deltakwt.engine import Engine
-from deltakwt.frontend import PLAIN, Steady
-from deltakwt.macs import dense_macs
-from deltakwt.thresholds import Thresholds
+from deltakwt.core.config import Config
+from deltakwt.core.engine import Engine
+from deltakwt.core.macs import dense_macs
+from deltakwt.core.setting import PLAIN, FrontEndSetting, Thresholds
 from deltakwt.tune.mix import GROUPS, Mix
 from deltakwt.tune.pool import Pool
 from deltakwt.tune.space import Point
@@ -165,7 +164,7 @@ class Judge:
         self.mix, self.cost_mix, self.timed = mix, cost_mix or mix, timed
         features = pool.features(engine, PLAIN)
         self.dense = _log_softmax(engine.batch(features).logits)  # (n, labels)
-        self._dense: dict[Steady, Floats] = {PLAIN: self.dense}
+        self._dense: dict[FrontEndSetting, Floats] = {PLAIN: self.dense}
         answers = self.dense.argmax(axis=1)
         self.targets = pool.targets if pool.labelled else answers
         self.dense_right = answers == self.targets
@@ -177,7 +176,7 @@ class Judge:
     ) -> Measured:
         """On `count` clips, or all of them; another turn takes others."""
         chosen = self.pool.window(count, turn)
-        features = self.pool.features(self.engine, point.steady)[chosen]
+        features = self.pool.features(self.engine, point.front_end)[chosen]
         batch = self.engine.batch(features, thresholds=point.thresholds)
         assert batch.macs is not None
         logs = _log_softmax(batch.logits)
@@ -196,15 +195,17 @@ class Judge:
             self.pool.weights(self.cost_mix, chosen),
             self.pool.groups[chosen],
             self.milliseconds(point) if self.timed else None,
-            self._distance(logs, point.steady, chosen) if drift else None,
+            self._distance(logs, point.front_end, chosen) if drift else None,
         )
 
-    def _distance(self, logs: Floats, steady: Steady, chosen: NDArray[np.int64]) -> Floats:
+    def _distance(
+        self, logs: Floats, front_end: FrontEndSetting, chosen: NDArray[np.int64]
+    ) -> Floats:
         """(chosen,) from the dense logits on the same features, whatever their common offset."""
-        if steady not in self._dense:
-            features = self.pool.features(self.engine, steady)
-            self._dense[steady] = _log_softmax(self.engine.batch(features).logits)
-        gap = logs - self._dense[steady][chosen]
+        if front_end not in self._dense:
+            features = self.pool.features(self.engine, front_end)
+            self._dense[front_end] = _log_softmax(self.engine.batch(features).logits)
+        gap = logs - self._dense[front_end][chosen]
         gap -= gap.mean(axis=1, keepdims=True)
         return np.asarray(np.sqrt((gap**2).sum(axis=1)))
 
@@ -214,9 +215,9 @@ class Judge:
         Of several runs the fastest, since whatever else the machine does only adds.
         """
         chosen, weight = self._timed_clips()
-        steady = point.steady if point else PLAIN
+        front_end = point.front_end if point else PLAIN
         thresholds = point.thresholds if point else None
-        features = self.pool.features(self.engine, steady)
+        features = self.pool.features(self.engine, front_end)
         total = 0.0
         for members, share in zip(chosen, weight, strict=True):
             clips = np.ascontiguousarray(features[members])

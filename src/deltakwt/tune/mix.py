@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 GROUPS = ("words", "unknown", "zero", "noise")
 OFFICIAL = "words=10,unknown=1,zero=1"  # as the twelve-class test sets are put together

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt.errors import MissingExtra
-from deltakwt.thresholds import SITES
+from deltakwt.core.errors import MissingExtra
+from deltakwt.core.setting import SITES
 from deltakwt.tune.confirm import Choice
 from deltakwt.tune.measure import Measured
 from deltakwt.tune.refine import NUDGE, Slopes

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.audio import read_blocks
-from deltakwt.config import CLIP_SAMPLES, FEATURES, FRAMES, SILENCE, UNKNOWN
-from deltakwt.dataset import Clip, Failed, Manifest, batches
-from deltakwt.engine import Engine
-from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import PLAIN, Steady
+from deltakwt.core.config import CLIP_SAMPLES, FEATURES, FRAMES, SILENCE, UNKNOWN
+from deltakwt.core.engine import Engine
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import PLAIN, FrontEndSetting
+from deltakwt.data.speech_commands import Clip, Failed, Manifest, batches
 from deltakwt.tune.mix import GROUPS, Mix
 
 FEATURE_BYTES = 1 << 30  # features of the front ends used last
@@ -45,7 +45,7 @@ class Pool:
     targets: NDArray[np.int64]  # (n,) index of the label, or UNLABELLED
     sources: list[str]  # (n,) speaker or recording: never on both sides of a split
     failed: list[Failed] = field(default_factory=list)
-    _features: OrderedDict[Steady, Features] = field(default_factory=OrderedDict)
+    _features: OrderedDict[FrontEndSetting, Features] = field(default_factory=OrderedDict)
 
     def __len__(self) -> int:
         return len(self.audio)
@@ -75,21 +75,21 @@ class Pool:
             raise DeltakwtError(f"{self.name}: has no clips of group {missing[0]!r} of the mix")
         return np.asarray((np.array(mix.weights) / np.maximum(sizes, 1))[groups])
 
-    def features(self, engine: Engine, steady: Steady = PLAIN) -> Features:
+    def features(self, engine: Engine, front_end: FrontEndSetting = PLAIN) -> Features:
         """(n, 98, 40) of one front end, computed once."""
-        if steady not in self._features:
+        if front_end not in self._features:
             made = np.empty((len(self), FRAMES, FEATURES), np.float32)
 
             def one(number: int) -> None:
-                made[number] = engine.features(self.audio[number], steady)
+                made[number] = engine.features(self.audio[number], front_end)
 
             with ThreadPoolExecutor(os.cpu_count()) as workers:
                 list(workers.map(one, range(len(self))))
             while self._features and (len(self._features) + 1) * made.nbytes > FEATURE_BYTES:
                 self._features.popitem(last=False)
-            self._features[steady] = made
-        self._features.move_to_end(steady)
-        return self._features[steady]
+            self._features[front_end] = made
+        self._features.move_to_end(front_end)
+        return self._features[front_end]
 
     def counts(self) -> dict[str, int]:
         """Clips of each group that has any."""

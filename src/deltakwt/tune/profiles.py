@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from deltakwt.thresholds import Profile, Profiles, load_profiles, save_profiles
+from deltakwt.core.setting import Profile, Profiles
 from deltakwt.tune.confirm import Choice
+from deltakwt.weights.profiles import load_profiles, save_profiles
 
 DEFAULT = "lossless"
 
@@ -16,7 +17,7 @@ def profile_of(choice: Choice, facts: dict[str, Any], command: str) -> Profile:
     return Profile(
         choice.name,
         choice.point.thresholds,
-        choice.point.steady,
+        choice.point.front_end,
         {**choice.to_json(), **facts},
         command,
     )

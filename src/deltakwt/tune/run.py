@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from deltakwt.frontend import Steady
-from deltakwt.model import Model
-from deltakwt.registry import resolve
+from deltakwt.core.model import Model
+from deltakwt.core.setting import FrontEndSetting
 from deltakwt.tune.confirm import Choice, confirm
 from deltakwt.tune.front import pareto
 from deltakwt.tune.goals import NAMED, Candidate, Goals, Unreachable, choose, estimate
@@ -31,7 +30,8 @@ from deltakwt.tune.search import (
 )
 from deltakwt.tune.space import Point
 from deltakwt.tune.storage import guarded, open_study
-from deltakwt.weights import load_weights
+from deltakwt.weights.folder import load_weights
+from deltakwt.weights.registry import resolve
 
 if TYPE_CHECKING:
     import optuna
@@ -51,7 +51,7 @@ class Plan:
     mix: Mix
     cost_mix: Mix
     sites: tuple[str, ...]
-    steady: Steady | None  # None: searched
+    front_end: FrontEndSetting | None  # None: searched
     trials: int
     clips: int  # a trial and a run of the refinement
     refine: bool
@@ -95,7 +95,7 @@ def facts(model: Model, pool: Pool, plan: Plan) -> dict[str, Any]:
         "--clips": plan.clips,
         "mix": f"{plan.mix} / {plan.cost_mix}",
         "sites": ",".join(plan.sites),
-        "front end": "any" if plan.steady is None else str(plan.steady),
+        "front end": "any" if plan.front_end is None else str(plan.front_end),
         "cost": plan.goals.cost,
     }
 
@@ -126,7 +126,7 @@ def look(model: Model, judge: Judge, plan: Plan, join: bool, progress: Progress)
     """Stage 1, alone or as one of many workers."""
     study = open_plan(model, judge.pool, plan, join)
     stage = Search(
-        plan.trials, plan.clips, plan.sites, plan.steady, plan.goals.cost, plan.worst_loss
+        plan.trials, plan.clips, plan.sites, plan.front_end, plan.goals.cost, plan.worst_loss
     )
     with progress("search") as report:
         search(study, plan.storage, judge, stage, report)

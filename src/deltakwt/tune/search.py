@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING
 
-from deltakwt.frontend import Steady
+from deltakwt.core.setting import FrontEndSetting
 from deltakwt.tune.front import Values, dominated, pareto
 from deltakwt.tune.measure import Judge, Measured
 from deltakwt.tune.space import Point, known_good, suggest
@@ -36,7 +36,7 @@ class Search:
     trials: int
     clips: int  # of the last rung
     sites: Sequence[str]
-    steady: Steady | None  # the front end; None: searched
+    front_end: FrontEndSetting | None  # the front end; None: searched
     cost: str  # "macs" or "ms"
     worst_loss: float  # a setting that loses more is of no interest
     seconds: float = float("inf")
@@ -107,7 +107,7 @@ def search(
 
 
 def _run(study: optuna.Study, trial: optuna.Trial, judge: Judge, plan: Search) -> None:
-    point = suggest(trial, plan.sites, plan.steady)
+    point = suggest(trial, plan.sites, plan.front_end)
     front = [(t.values[0], t.values[1]) for t in complete(study) if t.user_attrs["whole"]]
     measured = race(judge, point, plan, pareto(front, lambda v: v))
     trial.set_user_attr("point", point.to_json())
@@ -121,7 +121,7 @@ def _run(study: optuna.Study, trial: optuna.Trial, judge: Judge, plan: Search) -
 
 def _enqueue(study: optuna.Study, plan: Search) -> None:
     if not study.get_trials(deepcopy=False):
-        for start in known_good(plan.sites, plan.steady):
+        for start in known_good(plan.sites, plan.front_end):
             study.enqueue_trial(start, skip_if_exists=True)
 
 
@@ -157,5 +157,5 @@ def knees(study: optuna.Study, most: int) -> list[Point]:
     for trial in sorted(complete(study), key=knee):
         point = Point.from_json(trial.user_attrs["point"])
         if trial.user_attrs["whole"] and len(best) < most:
-            best.setdefault(str(point.steady), point)
+            best.setdefault(str(point.front_end), point)
     return list(best.values())

@@ -1,4 +1,4 @@
-"""What is searched: thresholds on a logarithmic scale, and the steady front end's few settings."""
+"""What is searched: thresholds on a logarithmic scale, and the front_end front end's few settings."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import PLAIN, Steady
-from deltakwt.thresholds import PAPER_SITES, SITES, Thresholds
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import PAPER_SITES, PLAIN, SITES, FrontEndSetting, Thresholds
 
 if TYPE_CHECKING:
     import optuna
@@ -36,14 +35,16 @@ class Point:
     """One setting: thresholds and front end."""
 
     thresholds: Thresholds
-    steady: Steady = PLAIN
+    front_end: FrontEndSetting = PLAIN
 
     def to_json(self) -> dict[str, Any]:
-        return {"thresholds": self.thresholds.to_json(), "steady": self.steady.to_json()}
+        return {"thresholds": self.thresholds.to_json(), "steady": self.front_end.to_json()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Point:
-        return cls(Thresholds.from_json(data["thresholds"]), Steady.from_json(data["steady"]))
+        return cls(
+            Thresholds.from_json(data["thresholds"]), FrontEndSetting.from_json(data["steady"])
+        )
 
     def table(self, layers: int) -> NDArray[np.float64]:
         """(layers, 8) thresholds of the sites that save MACs; -1 where dense."""
@@ -56,7 +57,7 @@ class Point:
             for column, site in enumerate(SITES)
             if (table[:, column] >= 0).all()
         }
-        return Point(Thresholds(**columns), self.steady)
+        return Point(Thresholds(**columns), self.front_end)
 
 
 def parse_sites(text: str, option: str = "--sites") -> tuple[str, ...]:
@@ -74,19 +75,19 @@ def check_site(name: str, option: str) -> None:
         raise DeltakwtError(f"{option}: unknown site {name!r}; sites are {', '.join(SITES)}")
 
 
-def suggest(trial: optuna.Trial, sites: Sequence[str], steady: Steady | None) -> Point:
+def suggest(trial: optuna.Trial, sites: Sequence[str], front_end: FrontEndSetting | None) -> Point:
     """Ask Optuna for one threshold a site, and for the front end if none is given."""
     values: dict[str, Any] = {
         site: float(f"{trial.suggest_float(site, *RANGES[site], log=True):.4g}") for site in sites
     }
-    if steady is None:
+    if front_end is None:
         smooth = trial.suggest_categorical("smooth", [False, True])
-        steady = Steady(smooth, trial.suggest_categorical("floor", FLOORS))
-    return Point(Thresholds(**values), steady)
+        front_end = FrontEndSetting(smooth, trial.suggest_categorical("floor", FLOORS))
+    return Point(Thresholds(**values), front_end)
 
 
-def known_good(sites: Sequence[str], steady: Steady | None) -> list[dict[str, Any]]:
-    """Where a search starts: the paper's setting with an MLP, looser ones, a steady one."""
+def known_good(sites: Sequence[str], front_end: FrontEndSetting | None) -> list[dict[str, Any]]:
+    """Where a search starts: the paper's setting with an MLP, looser ones, a front_end one."""
     rows = (
         (0.2, 0.2, 0.2, 0.05, 0.001, 0.05, 0.3, 0.1),
         (0.4, 0.16, 0.29, 0.1, 0.0034, 0.07, 0.47, 0.08),
@@ -95,7 +96,7 @@ def known_good(sites: Sequence[str], steady: Steady | None) -> list[dict[str, An
     starts = [
         {site: v for site, v in zip(SITES, row, strict=True) if site in sites} for row in rows
     ]
-    if steady is not None:
+    if front_end is not None:
         return starts
     plain = [{**start, "smooth": False, "floor": 0.0} for start in starts[:1]]
     return plain + [{**start, "smooth": True, "floor": f} for start in starts for f in (0.0, 2.0)]

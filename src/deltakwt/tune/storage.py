@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltakwt.errors import DeltakwtError, MissingExtra
+from deltakwt.core.errors import DeltakwtError, MissingExtra
 
 if TYPE_CHECKING:
     import optuna

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import PLAIN
-from deltakwt.thresholds import SITES, Thresholds
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import PLAIN, SITES, Thresholds
 from deltakwt.tune.front import pareto
 from deltakwt.tune.measure import Judge, Measured
 from deltakwt.tune.pool import Pool

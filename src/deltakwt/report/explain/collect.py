@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.audio import HOP_SAMPLES, Audio, read_blocks, windows
-from deltakwt.config import CLIP_SAMPLES, SAMPLE_RATE
-from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import dct_matrix
-from deltakwt.macs import Macs
-from deltakwt.model import Model
+from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.frontend import dct_matrix
+from deltakwt.core.macs import Macs
+from deltakwt.core.model import Model
 from deltakwt.provenance import command, machine, model_name
 from deltakwt.report.run import Setting
 from deltakwt.report.setting import threshold_text
@@ -36,7 +36,7 @@ def explain(
     """
     start, sound, length = chosen_second(model, setting, file, at)
     engine = model.engine
-    features = engine.features(sound, setting.steady)
+    features = engine.features(sound, setting.front_end)
     run = engine.delta(features, setting.thresholds)
     trace = engine.trace(features, setting.thresholds)
     tokens = token_macs(model.config, trace)  # (layers, T)
@@ -52,7 +52,7 @@ def explain(
             "name": setting.name,
             "text": threshold_text(str(setting.thresholds)),
             "values": setting.thresholds.to_json(),
-            "steady": setting.steady.to_json(),
+            "steady": setting.front_end.to_json(),
         },
         "label": model.labels[int(delta.argmax())],
         "score": float(delta.max()),
@@ -93,7 +93,7 @@ def chosen_second(
     best, wanted = -1.0, None if at is None else round(at * SAMPLE_RATE)
     for first, clips in windows(counted()):
         if wanted is None:
-            found = model.engine.batch(clips, setting.thresholds, setting.steady)
+            found = model.engine.batch(clips, setting.thresholds, setting.front_end)
             sure = scores(found.logits)
             words = [i for i, label in enumerate(model.labels) if not label.startswith("_")]
             ranks = sure[:, words].max(axis=1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt.config import CLIP_SAMPLES, FRAME_SAMPLES, FRAMES, HOP_SAMPLES, SAMPLE_RATE
+from deltakwt.core.config import CLIP_SAMPLES, FRAME_SAMPLES, FRAMES, HOP_SAMPLES, SAMPLE_RATE
 from deltakwt.report.explain.collect import Document
 from deltakwt.report.style import GOOD, LINE, OURS, THEIRS, WIDTH, Figure, amount, pyplot
 

@@ -7,12 +7,12 @@ from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.report import style
 from deltakwt.report.explain.collect import Document
 from deltakwt.report.explain.figure import caption, figure
 from deltakwt.report.page import asset, fill
-from deltakwt.weights import write_atomically
+from deltakwt.weights.folder import write_atomically
 
 ENDINGS = (".png", ".svg", ".html", ".json")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deltakwt.config import KWT3
-from deltakwt.macs import bounds
+from deltakwt.core.config import KWT3
+from deltakwt.core.macs import bounds
 from deltakwt.report.run import Run
 from deltakwt.report.section import Numbers, Page, Section
 from deltakwt.report.style import PRODUCT_NAMES

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.macs import Macs
+from deltakwt.core.macs import Macs
 from deltakwt.report.run import Run
 from deltakwt.report.section import Numbers, Page, Section
 from deltakwt.report.tables import Column, Table
@@ -16,7 +16,7 @@ from deltakwt.report.tables import Column, Table
 def collect(run: Run) -> Numbers:
     sample, chosen = run.sample, run.chosen
     dense = run.batch(None).logits
-    batch = run.batch(chosen.thresholds, chosen.steady)
+    batch = run.batch(chosen.thresholds, chosen.front_end)
     assert batch.macs is not None
     before, after = scores(dense), scores(batch.logits)
     old, new = dense.argmax(axis=1), batch.logits.argmax(axis=1)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt.config import CLIP_SAMPLES
+from deltakwt.core.config import CLIP_SAMPLES
+from deltakwt.core.setting import ALL_SITES
 from deltakwt.report import paper, traces
 from deltakwt.report.heatmaps import HeadRow, Panel, cells, heads, stack
 from deltakwt.report.run import Run
 from deltakwt.report.section import Numbers, Page, Section
 from deltakwt.report.style import SITE_NAMES, Figure, amount, new
-from deltakwt.thresholds import ALL_SITES
 
 CLIPS = 120  # of the layer x site matrix
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt.config import CLIP_SAMPLES
-from deltakwt.reference import UNTOUCHED
+from deltakwt.core.config import CLIP_SAMPLES
+from deltakwt.core.reference import UNTOUCHED
 from deltakwt.report import traces
 from deltakwt.report.heatmaps import HeadRow, Panel, heads, stack
 from deltakwt.report.run import PAPER, Run

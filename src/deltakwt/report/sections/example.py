@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt.reference import encode
+from deltakwt.core.reference import encode
 from deltakwt.report import paper
 from deltakwt.report.run import Run
 from deltakwt.report.section import Numbers, Page, Section

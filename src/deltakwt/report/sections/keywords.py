@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.macs import MHSA_PRODUCTS, dense_macs
+from deltakwt.core.macs import MHSA_PRODUCTS, dense_macs
 from deltakwt.report.run import PAPER, Run
 from deltakwt.report.section import Numbers, Page, Section
 from deltakwt.report.style import LINE, MHSA, PRODUCT_NAMES, SOFT, THEIRS, Figure, new

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt import storage
-from deltakwt.macs import PRODUCTS, Macs
+from deltakwt.core.macs import PRODUCTS, Macs
+from deltakwt.core.setting import ALL_SITES
+from deltakwt.evaluate import storage
 from deltakwt.report import traces
 from deltakwt.report.heatmaps import cells
 from deltakwt.report.run import Run
@@ -23,14 +24,13 @@ from deltakwt.report.style import (
     new,
 )
 from deltakwt.report.tables import Column, Table
-from deltakwt.thresholds import ALL_SITES
 
 CLIPS = 120  # whose layer outputs are compared with the dense ones
 
 
 def collect(run: Run) -> Numbers:
     config, chosen = run.model.config, run.chosen
-    batch = run.batch(chosen.thresholds, chosen.steady)
+    batch = run.batch(chosen.thresholds, chosen.front_end)
     assert batch.macs is not None
     assert batch.nonzeros is not None
     words = run.sample.is_word
@@ -39,7 +39,7 @@ def collect(run: Run) -> Numbers:
     picks = run.sample.spread(CLIPS)
     errors = []
     for index in picks:
-        features = run.sample.features(chosen.steady)[index]
+        features = run.sample.features(chosen.front_end)[index]
         dense = run.model.engine.trace(features, traces.EXACT)
         delta = run.model.engine.trace(features, chosen.thresholds)
         errors.append(traces.output_errors(config, dense, delta))

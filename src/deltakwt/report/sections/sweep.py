@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from deltakwt.frontend import PLAIN
-from deltakwt.macs import Macs
+from deltakwt.core.macs import Macs
+from deltakwt.core.setting import PLAIN, SITES, Thresholds
 from deltakwt.report.run import PAPER, WHOLE, Run, Setting
 from deltakwt.report.section import Numbers, Page, Section
 from deltakwt.report.style import MHSA, OURS, PROFILE, SOFT, THEIRS, Figure, new
 from deltakwt.report.tables import Column, Table
-from deltakwt.thresholds import SITES, Thresholds
 
 # Multiples of the paper's one printed setting; its other settings are only in a picture.
 MHSA_SCALES = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
@@ -26,7 +25,7 @@ def points(run: Run) -> Iterator[tuple[str, Setting]]:
     for scale in WHOLE_SCALES:
         yield "whole", Setting(f"whole × {scale:g}", scaled(WHOLE, scale))
     for profile in run.model.profiles.profiles.values():
-        yield "profile", Setting(profile.name, profile.thresholds, profile.steady)
+        yield "profile", Setting(profile.name, profile.thresholds, profile.front_end)
     if run.chosen.name not in run.model.profiles.profiles and run.chosen.thresholds != WHOLE:
         yield "profile", run.chosen
 
@@ -60,7 +59,7 @@ def collect(run: Run) -> Numbers:
 
 
 def _point(run: Run, kind: str, setting: Setting) -> Numbers:
-    batch = run.batch(setting.thresholds, setting.steady)
+    batch = run.batch(setting.thresholds, setting.front_end)
     assert batch.macs is not None
     weights = run.sample.weights("zero")
     mean = (weights[:, None, None] * batch.macs).sum(axis=0) / weights.sum()
@@ -69,7 +68,7 @@ def _point(run: Run, kind: str, setting: Setting) -> Numbers:
         "kind": kind,
         "name": setting.name,
         "thresholds": str(setting.thresholds),
-        "steady": setting.steady.to_json() if setting.steady != PLAIN else None,
+        "steady": setting.front_end.to_json() if setting.front_end != PLAIN else None,
         "accuracy": run.accuracy(batch.logits, "zero"),
         "accuracy_noise": run.accuracy(batch.logits, "noise"),
         "noise_right": run.group_accuracy(batch.logits, run.sample.is_noise),

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt.engine import STAGES
-from deltakwt.macs import PRODUCTS, Macs, dense_macs
+from deltakwt.core.engine import STAGES
+from deltakwt.core.macs import PRODUCTS, Macs, dense_macs
+from deltakwt.core.setting import ALL_SITES
 from deltakwt.report.run import Run
 from deltakwt.report.section import Numbers, Page, Section
 from deltakwt.report.style import MHSA, OURS, PRODUCT_NAMES, SOFT, THEIRS, Figure, new
 from deltakwt.report.tables import Column, Table
-from deltakwt.thresholds import ALL_SITES
 
 CLIPS = 200  # timed one by one
 REPEATS = 5  # of each, dense and delta in turns; the fastest counts
@@ -32,9 +32,9 @@ PARTS = {
 
 
 def collect(run: Run) -> Numbers:
-    thresholds, steady = run.chosen.thresholds, run.chosen.steady
-    engine, features = run.model.engine, run.sample.features(run.chosen.steady)
-    batch = run.batch(thresholds, steady)
+    thresholds, front_end = run.chosen.thresholds, run.chosen.front_end
+    engine, features = run.model.engine, run.sample.features(run.chosen.front_end)
+    batch = run.batch(thresholds, front_end)
     assert batch.macs is not None
     picks = _picks(run)
     clips = []
@@ -113,7 +113,7 @@ def _summary(clips: list[Numbers]) -> Numbers:
 
 def _receipt(run: Run, picks: list[int]) -> list[Numbers]:
     """Per part: milliseconds of a word dense and by deltas, and the MACs it was predicted from."""
-    engine, features = run.model.engine, run.sample.features(run.chosen.steady)
+    engine, features = run.model.engine, run.sample.features(run.chosen.front_end)
     spent = {True: np.zeros(len(STAGES)), False: np.zeros(len(STAGES))}
     counts = np.zeros(len(PRODUCTS))
     for index in picks:

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import Config
-from deltakwt.reference import (
+from deltakwt.core.config import Config
+from deltakwt.core.reference import (
     UNTOUCHED,
     Array,
     Weights,
@@ -26,7 +26,7 @@ from deltakwt.reference import (
     layer_norm,
     softmax,
 )
-from deltakwt.thresholds import ALL_SITES, DENSE, Thresholds
+from deltakwt.core.setting import ALL_SITES, DENSE, Thresholds
 
 Kept = NDArray[np.bool_]
 

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import Steady
-from deltakwt.thresholds import (
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import (
     ALL_SITES,
     SITES,
+    FrontEndSetting,
     Profile,
     Profiles,
+    Setting,
     Thresholds,
-    load_profiles,
-    save_profiles,
 )
+from deltakwt.weights.profiles import load_profiles, save_profiles
 
 PAPER = "0.2_0.2_0.2_0.05_0.001_0.05"
 numbers = st.floats(0, 1e6, width=32)
@@ -84,7 +84,10 @@ def test_bad_json_is_refused(bad):
 def test_profiles_are_saved_and_loaded(tmp_path):
     assert load_profiles(tmp_path) == Profiles()
     room = Profile(
-        "room", Thresholds.parse(PAPER), Steady(True, 2.0), {"accuracy": 0.97}, "deltakwt eval"
+        "room",
+        Setting(Thresholds.parse(PAPER), FrontEndSetting(True, 2.0), "room"),
+        {"accuracy": 0.97},
+        "deltakwt eval",
     )
     profiles = Profiles().with_profile(room, default=True)
     save_profiles(tmp_path, profiles)

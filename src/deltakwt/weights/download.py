@@ -13,7 +13,7 @@ from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
 
 Progress = Callable[[float, float | None], None]  # bytes done, bytes in all where known
 Verify = Callable[[Path], None]  # raises where the file is not what it should be

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.dataset import Failed, Manifest, batches
-from deltakwt.errors import DeltakwtError
-from deltakwt.macs import Macs
-from deltakwt.model import Model
-from deltakwt.tally import Tally
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.macs import Macs
+from deltakwt.core.model import Model
+from deltakwt.data.speech_commands import Failed, Manifest, batches
+from deltakwt.evaluate.tally import Tally
 
 BATCH = 256  # clips held at once: 16 MB of sound
 
@@ -73,7 +73,7 @@ def evaluate(
     threads: int = 0,
     progress: Callable[[float, float], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Run every clip with the model's thresholds and front end. `threads` 0: all cores."""
+    """Run every clip with the model's setting. 0 threads means one per core."""
     labels = model.labels
     known = {label: index for index, label in enumerate(labels)}
     unknown = {clip.label for clip in manifest.clips} - set(known)
@@ -88,9 +88,7 @@ def evaluate(
     cores = threads or os.cpu_count() or 1
     start = time.perf_counter()
     for clips, sounds in batches(manifest, BATCH, cores, result.failed.append):
-        batch = model.engine.batch(
-            sounds, thresholds=model.thresholds, steady=model.steady, threads=threads
-        )
+        batch = model.engine.batch(sounds, model.setting, threads)
         true = np.array([known[clip.label] for clip in clips])
         np.add.at(result.confusion, (true, batch.logits.argmax(axis=1)), 1)
         if batch.macs is not None and batch.nonzeros is not None:

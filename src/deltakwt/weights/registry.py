@@ -8,13 +8,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from deltakwt.download import DownloadFailed, Progress, fetch, git_blob_id
-from deltakwt.errors import DeltakwtError
-from deltakwt.thresholds import Profiles, load_profiles, save_profiles
-from deltakwt.weights import Weights, load_weights, save_folder
+from deltakwt.core.engine import Engine
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.model import Model
+from deltakwt.core.setting import Profiles
+from deltakwt.weights.download import DownloadFailed, Progress, fetch, git_blob_id
+from deltakwt.weights.folder import Weights, load_weights, save_folder
+from deltakwt.weights.profiles import load_profiles, save_profiles
 
-SHIPPED = Path(__file__).parent / "models"
-TUNED = Path(__file__).parent / "data"  # <name>/profiles.json for models of the authors
+SHIPPED = Path(__file__).parent.parent / "models"  # the authors' models have profiles only
 MAX_MODEL_BYTES = 64 << 20
 # A fixed commit of the authors' repository; DELTAKWT_MODELS_URL names a mirror of it.
 AUTHORS_URL = (
@@ -100,6 +102,15 @@ def resolve(name_or_path: str | os.PathLike[str]) -> Path:
     raise DeltakwtError(f"{name}: no such model; give a folder, a .tflite file or one of {names}")
 
 
+def load_model(name_or_path: str | os.PathLike[str]) -> Model:
+    """Return a model by shipped or pulled name, from a model folder, or from a .tflite file."""
+    path = resolve(name_or_path)
+    weights = load_weights(path)
+    profiles = load_profiles(path) if path.is_dir() else file_profiles(path)
+    engine = Engine(weights.config, weights.tensors)
+    return Model(weights.config, engine, profiles, os.fspath(name_or_path))
+
+
 def pull(name: str, progress: Progress) -> Path:
     """Download a model of the authors into the cache, verified, as a model folder."""
     if name not in PULLABLE:
@@ -130,7 +141,7 @@ def pull(name: str, progress: Progress) -> Path:
 def tuned_profiles(blob: str) -> Profiles:
     """Profiles that come with deltakwt for a file of the authors, known by its git blob id."""
     names = [entry.name for entry in PULLABLE.values() if entry.blob == blob]
-    return load_profiles(TUNED / names[0]) if names else Profiles()
+    return load_profiles(SHIPPED / names[0]) if names else Profiles()
 
 
 def file_profiles(file: Path) -> Profiles:

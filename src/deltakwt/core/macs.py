@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import Config
+from deltakwt.core.config import Config
 
 # X W_{Q,K,V}, Q K^T, softmax V, heads W_P; then the two layers of the MLP
 PRODUCTS = ("xw", "qkt", "sv", "proj", "mlp_in", "mlp_out")

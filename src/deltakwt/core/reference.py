@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import LAYER_NORM_EPS, Config
-from deltakwt.errors import DeltakwtError
-from deltakwt.thresholds import ALL_SITES, DENSE, Thresholds
+from deltakwt.core.config import LAYER_NORM_EPS, Config
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import ALL_SITES, DENSE_SITE, Thresholds
 
 Array = NDArray[Any]  # of whichever float type the features have
 Weights = Mapping[str, Array]  # names and shapes: Config.shapes()
@@ -209,7 +209,9 @@ def delta(config: Config, weights: Weights, features: Array, thresholds: Thresho
     table = thresholds.array(config.layers)
     macs, sites, outputs = [], [], []
     for layer in range(config.layers):
-        theta = dict(zip(ALL_SITES, (None if v == DENSE else v for v in table[layer]), strict=True))
+        theta = dict(
+            zip(ALL_SITES, (None if v == DENSE_SITE else v for v in table[layer]), strict=True)
+        )
         w, last = block_weights(weights, layer), layer == config.layers - 1
         mhsa, mhsa_macs, mhsa_sites = delta_mhsa(config, w, x, theta, last)
         # The residual is the exact x: what a delta leaves out is not left out here.

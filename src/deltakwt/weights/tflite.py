@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.config import SIZES, Config
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.config import SIZES, Config
+from deltakwt.core.errors import DeltakwtError
 
 MAX_FILE_BYTES = 128 << 20  # KWT-3 has 23 MB
 MAX_TENSORS = 20_000

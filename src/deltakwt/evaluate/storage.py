@@ -12,9 +12,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from deltakwt.config import Config
-from deltakwt.reference import UNTOUCHED
-from deltakwt.thresholds import ALL_SITES
+from deltakwt.core.config import Config
+from deltakwt.core.reference import UNTOUCHED
+from deltakwt.core.setting import ALL_SITES
 
 FORMS = ("dense", "bitmap", "index")
 VALUE_BYTES = 4

@@ -10,11 +10,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltakwt import _native
-from deltakwt.config import CLIP_SAMPLES, FRAME_SAMPLES, Config
-from deltakwt.errors import DeltakwtError
-from deltakwt.frontend import PLAIN, Steady
-from deltakwt.macs import PRODUCTS
-from deltakwt.thresholds import ALL_SITES, Thresholds
+from deltakwt.core.config import CLIP_SAMPLES, FRAME_SAMPLES, Config
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.macs import PRODUCTS
+from deltakwt.core.setting import (
+    ALL_SITES,
+    DENSE,
+    PLAIN,
+    FrontEndSetting,
+    Setting,
+    Thresholds,
+)
 
 Floats = NDArray[np.float32]
 
@@ -70,7 +76,7 @@ class FrontEnd:
         self.isa = choose_isa(isa)
         self._native = _native.FrontEnd(self.isa)
 
-    def features(self, audio: ArrayLike, steady: Steady = PLAIN) -> Floats:
+    def features(self, audio: ArrayLike, front_end: FrontEndSetting = PLAIN) -> Floats:
         """(n,) samples in [-1, 1] at 16 kHz -> (frames, 40)."""
         sound = _floats(audio, "sound")
         if sound.ndim != 1 or len(sound) < FRAME_SAMPLES:
@@ -78,22 +84,24 @@ class FrontEnd:
                 f"sound of shape {sound.shape}: a frame needs {FRAME_SAMPLES} samples"
             )
         try:
-            return self._native.features(sound, steady.smooth, steady.floor, steady.quantile)
+            return self._native.features(
+                sound, front_end.smooth, front_end.floor, front_end.quantile
+            )
         except ValueError as error:
             raise DeltakwtError(str(error)) from None
 
-    def stream(self, steady: Steady = PLAIN) -> FeatureStream:
+    def stream(self, front_end: FrontEndSetting = PLAIN) -> FeatureStream:
         """A front end that takes samples as they come."""
-        return FeatureStream(self, steady)
+        return FeatureStream(self, front_end)
 
 
 class FeatureStream:
     """The causal front end: push samples in blocks of any size, get the finished rows."""
 
-    def __init__(self, frontend: FrontEnd, steady: Steady = PLAIN) -> None:
-        self.steady = steady
+    def __init__(self, frontend: FrontEnd, front_end: FrontEndSetting = PLAIN) -> None:
+        self.front_end = front_end
         self._native = _native.Stream(
-            frontend._native, steady.smooth, steady.floor, steady.quantile
+            frontend._native, front_end.smooth, front_end.floor, front_end.quantile
         )
 
     def push(self, audio: ArrayLike) -> Floats:
@@ -135,9 +143,9 @@ class Engine:
         """Memory of the weights and of one thread's scratch."""
         return self._native.memory()
 
-    def features(self, audio: ArrayLike, steady: Steady = PLAIN) -> Floats:
+    def features(self, audio: ArrayLike, front_end: FrontEndSetting = PLAIN) -> Floats:
         """(n,) samples in [-1, 1] at 16 kHz -> (frames, 40)."""
-        return self.frontend.features(audio, steady)
+        return self.frontend.features(audio, front_end)
 
     def dense(self, features: ArrayLike) -> Floats:
         """(frames, 40) -> logits (labels,)."""
@@ -182,14 +190,17 @@ class Engine:
     def batch(
         self,
         clips: ArrayLike,
-        thresholds: Thresholds | None = None,
-        steady: Steady = PLAIN,
+        setting: Setting = DENSE,
         threads: int = 0,
     ) -> Batch:
-        """Audio (n, 16000) or features (n, 98, 40), on `threads` threads (0: one a core)."""
+        """Run many clips: audio (n, 16000), or features (n, 98, 40), on `threads` threads.
+
+        0 threads means one per core. Features were computed before, so the front end of the
+        setting applies to audio only.
+        """
         array = _floats(clips, "batch")
         shape = (self.config.frames, self.config.features)
-        is_audio = array.ndim == 2
+        is_audio, front_end = array.ndim == 2, setting.front_end
         if array.shape[1:] != shape and not (is_audio and array.shape[1] == CLIP_SAMPLES):
             raise DeltakwtError(
                 f"batch of shape {array.shape}: give audio (n, {CLIP_SAMPLES}) or features"
@@ -199,21 +210,21 @@ class Engine:
             logits, macs, nonzeros = self._native.batch(
                 self.frontend._native if is_audio else None,
                 array,
-                self._array(thresholds),
-                steady.smooth,
-                steady.floor,
-                steady.quantile,
+                self._array(setting.thresholds),
+                front_end.smooth,
+                front_end.floor,
+                front_end.quantile,
                 threads,
-                thresholds is not None,
+                setting.thresholds is not None,
             )
         except ValueError as error:
             raise DeltakwtError(str(error)) from None
-        return Batch(logits, macs, nonzeros) if thresholds else Batch(logits, None, None)
+        is_dense = setting.thresholds is None
+        return Batch(logits, None, None) if is_dense else Batch(logits, macs, nonzeros)
 
     def hearing(
         self,
-        thresholds: Thresholds | None,
-        steady: Steady,
+        setting: Setting,
         hop: int,
         reuse: float,
         onset: int,
@@ -225,10 +236,10 @@ class Engine:
             return _native.Hearing(
                 self._native,
                 self.frontend._native,
-                self._array(thresholds),
-                steady.smooth,
-                steady.floor,
-                steady.quantile,
+                self._array(setting.thresholds),
+                setting.front_end.smooth,
+                setting.front_end.floor,
+                setting.front_end.quantile,
                 hop,
                 reuse,
                 onset,

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt import storage
-from deltakwt.config import Config
-from deltakwt.macs import Macs
+from deltakwt.core.config import Config
+from deltakwt.core.macs import Macs
+from deltakwt.evaluate import storage
 
 
 class Tally:

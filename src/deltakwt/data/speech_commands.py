@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from deltakwt.audio import Audio, read_clip
-from deltakwt.config import CLIP_SAMPLES, LABELS, SAMPLE_RATE, SILENCE, UNKNOWN
-from deltakwt.errors import DeltakwtError
-from deltakwt.weights import write_atomically
+from deltakwt.core.config import CLIP_SAMPLES, LABELS, SAMPLE_RATE, SILENCE, UNKNOWN
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.weights.folder import write_atomically
 
 SPLITS = ("train", "val", "test")
 SILENCES = ("zero", "noise")

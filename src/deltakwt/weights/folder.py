@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt import config as constants
-from deltakwt.config import Config
-from deltakwt.errors import DeltakwtError
+from deltakwt.core import config as constants
+from deltakwt.core.config import Config
+from deltakwt.core.errors import DeltakwtError
 
 FORMAT = 1
 MAX_CONFIG_BYTES = 1 << 20
@@ -58,7 +58,7 @@ def load_weights(path: Path) -> Weights:
         raise DeltakwtError(f"{path}: no such model folder or file")
     if path.suffix != ".tflite":
         raise DeltakwtError(f"{path}: a model is a folder or a .tflite file")
-    from deltakwt.tflite import read_tflite
+    from deltakwt.weights.tflite import read_tflite
 
     config, tensors = read_tflite(path)
     _check_finite(path, tensors)

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from deltakwt.download import DownloadFailed, Progress, fetch, sha256, unpack
-from deltakwt.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.weights.download import DownloadFailed, Progress, fetch, sha256, unpack
 
 # DELTAKWT_DATA_URL names a mirror of it.
 URL = "https://storage.googleapis.com/download.tensorflow.org/data"

@@ -1,0 +1,1 @@
+"""The paper and its engine: configuration, settings, front end, algorithm, counts, model."""

@@ -1,0 +1,296 @@
+"""How a model is run: the thresholds of its delta sites and the setting of its front end.
+
+A *site* is a place in the network where tokens are delta encoded. A *threshold* is the smallest
+difference that is kept at a site; it is absolute, one value for all layers or one value per layer.
+Zero keeps every difference, so the result equals the dense one. `None` leaves a site dense: it is
+not delta encoded, and all of its MACs are counted.
+
+A `Setting` joins thresholds and front end, because thresholds are chosen for one front end and
+cost more or lose more with another. A `Profile` is a named setting with what was measured for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltakwt.core.errors import DeltakwtError
+
+# The first six are the paper's, in the order of its figures; v is delta encoded for storage only.
+SITES = ("x", "q", "k", "scores", "softmax", "heads", "mlp_in", "mlp_hidden")
+ALL_SITES = (*SITES, "v")
+PAPER_SITES = SITES[:6]
+DENSE_SITE = -1.0  # a dense site in the array form
+
+Threshold = float | tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """One threshold per site: a number, a tuple with one number per layer, or None for dense."""
+
+    x: Threshold = None  # input of a layer
+    q: Threshold = None
+    k: Threshold = None
+    scores: Threshold = None  # Q K^T / sqrt(head_dim)
+    softmax: Threshold = None
+    heads: Threshold = None  # softmax V, the heads side by side
+    mlp_in: Threshold = None  # input of the MLP: beyond the paper
+    mlp_hidden: Threshold = None  # output of its GELU: beyond the paper
+    v: Threshold = None  # compresses V, saves no MAC
+
+    def __post_init__(self) -> None:
+        for site in ALL_SITES:
+            value = getattr(self, site)
+            if isinstance(value, list | np.ndarray):
+                object.__setattr__(self, site, value := tuple(float(v) for v in value))
+            for number in _numbers(value):
+                if not isinstance(number, int | float) or not 0 <= number < math.inf:
+                    raise DeltakwtError(
+                        f"threshold {site} = {number!r}: must be a finite number of at least 0"
+                    )
+
+    @classmethod
+    def parse(cls, text: str) -> Thresholds:
+        """Read the paper's form, "0.2_0.2_0.2_0.05_0.001_0.05": x, q, k, scores, softmax, heads.
+
+        Two more values are mlp_in and mlp_hidden, and a ninth is v. A value with commas gives one
+        threshold per layer. "-" leaves a site dense.
+        """
+        parts = text.strip().split("_")
+        if len(parts) not in (6, 8, 9):
+            raise DeltakwtError(
+                f"thresholds {text!r}: {len(parts)} values; give 6 (x_q_k_scores_softmax_heads),"
+                " 8 (and mlp_in_mlp_hidden) or 9 (and v)"
+            )
+        return cls(**dict(zip(ALL_SITES, map(_parse_value, parts), strict=False)))
+
+    def __str__(self) -> str:
+        """The form that `parse` reads."""
+        values = [getattr(self, site) for site in ALL_SITES]
+        last = max((i for i, value in enumerate(values) if value is not None), default=0)
+        count = next(count for count in (6, 8, 9) if count > last)
+        return "_".join(
+            "-" if value is None else ",".join(f"{n:g}" for n in _numbers(value))
+            for value in values[:count]
+        )
+
+    def to_json(self) -> dict[str, float | list[float]]:
+        """Dense sites are left out."""
+        sites = ((site, getattr(self, site)) for site in ALL_SITES)
+        return {
+            site: list(value) if isinstance(value, tuple) else value
+            for site, value in sites
+            if value is not None
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Thresholds:
+        unknown = set(data) - set(ALL_SITES)
+        if unknown:
+            raise DeltakwtError(
+                f"thresholds: unknown site {min(unknown)!r}; sites are {', '.join(ALL_SITES)}"
+            )
+        return cls(**{site: tuple(v) if isinstance(v, list) else v for site, v in data.items()})
+
+    def array(self, layers: int) -> NDArray[np.float32]:
+        """(layers, 9) in the order of ALL_SITES, with -1 where a site is dense."""
+        table = np.full((layers, len(ALL_SITES)), DENSE_SITE, np.float32)
+        for column, site in enumerate(ALL_SITES):
+            value = getattr(self, site)
+            if isinstance(value, tuple) and len(value) != layers:
+                raise DeltakwtError(
+                    f"threshold {site}: {len(value)} values for a model of {layers} layers"
+                )
+            if value is not None:
+                table[:, column] = value
+        return table
+
+
+def _numbers(value: Threshold) -> tuple[float, ...]:
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _parse_value(text: str) -> Threshold:
+    if text == "-":
+        return None
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise DeltakwtError(f"thresholds: {text!r} is not a number") from None
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+@dataclass(frozen=True)
+class FrontEndSetting:
+    """How the mel energies are stabilised before the DCT. The default is plain, as in the paper.
+
+    In a real room the logarithm of a quiet mel band jumps from frame to frame, so that every token
+    differs from the one before it. Smoothing over time and a floor slightly above the background
+    of each band remove most of these jumps without retraining.
+    """
+
+    smooth: bool = False  # average energies over time with weights (1, 2, 1)/4, before the log
+    floor: float = 0.0  # 0 is off; else each band is kept above `floor` times its own quantile
+    quantile: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.floor < math.inf:
+            raise DeltakwtError(f"front end floor {self.floor}: must be 0 (off) or positive")
+        if not 0 <= self.quantile <= 1:
+            raise DeltakwtError(f"front end quantile {self.quantile}: must lie between 0 and 1")
+
+    @classmethod
+    def parse(cls, text: str) -> FrontEndSetting:
+        """Read "plain", "smooth", "2" (floor), "smooth_2" or "smooth_2_0.2" (with quantile)."""
+        parts = text.strip().split("_")
+        if parts == ["plain"]:
+            return PLAIN
+        smooth = parts[0] == "smooth"
+        try:
+            numbers = [float(part) for part in parts[smooth:]]
+        except ValueError:
+            numbers = []
+        if len(numbers) != len(parts) - smooth or len(numbers) > 2:
+            raise DeltakwtError(
+                f"front end {text!r}: give plain, smooth, a floor, or smooth_FLOOR[_QUANTILE]"
+            )
+        return cls(smooth, *numbers)
+
+    def __str__(self) -> str:
+        """Return the form that `parse` reads."""
+        numbers = (self.floor, self.quantile) if self.floor else ()
+        parts = ["smooth"] * self.smooth + [f"{number:g}" for number in numbers]
+        return "_".join(parts) or "plain"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FrontEndSetting:
+        if not isinstance(data, Mapping):
+            raise DeltakwtError("front_end: must be an object")
+        if unknown := set(data) - {"smooth", "floor", "quantile"}:
+            raise DeltakwtError(f"front_end: unknown key {min(unknown)!r}")
+        try:
+            return cls(
+                bool(data.get("smooth", False)),
+                float(data.get("floor", 0.0)),
+                float(data.get("quantile", 0.2)),
+            )
+        except (TypeError, ValueError):
+            raise DeltakwtError(f"front_end: {dict(data)} has a value of a wrong type") from None
+
+
+PLAIN = FrontEndSetting()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Thresholds and front end: everything that decides how a model is run.
+
+    Without thresholds the model runs dense and counts nothing. `name` is for people: two settings
+    are equal if they run the model in the same way.
+    """
+
+    thresholds: Thresholds | None = None
+    front_end: FrontEndSetting = PLAIN
+    name: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        """Return the name, or else the thresholds and the front end in the form that is read."""
+        if self.name:
+            return self.name
+        text = "dense" if self.thresholds is None else str(self.thresholds)
+        return text if self.front_end == PLAIN else f"{text} ({self.front_end})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return both parts; `thresholds` is null for a dense run."""
+        return {
+            "thresholds": None if self.thresholds is None else self.thresholds.to_json(),
+            "front_end": self.front_end.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], name: str = "") -> Setting:
+        thresholds = data.get("thresholds")
+        return cls(
+            None if thresholds is None else Thresholds.from_json(thresholds),
+            FrontEndSetting.from_json(data.get("front_end", {})),
+            name,
+        )
+
+
+DENSE = Setting(name="dense")
+
+# What every function that takes a setting accepts: a setting, thresholds on the plain front end,
+# the name of a profile, or "dense".
+SettingLike = Setting | Thresholds | str
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A named setting, what was measured with it, and the command that measured it."""
+
+    name: str
+    setting: Setting
+    measured: dict[str, Any] = field(default_factory=dict)
+    command: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.setting.to_json(), "measured": self.measured, "command": self.command}
+
+    @classmethod
+    def from_json(cls, name: str, data: Mapping[str, Any]) -> Profile:
+        unknown = set(data) - {"thresholds", "front_end", "measured", "command"}
+        if unknown or "thresholds" not in data:
+            problem = f"unknown key {min(unknown)!r}" if unknown else "no thresholds"
+            raise DeltakwtError(f"profile {name!r}: {problem}")
+        return cls(
+            name,
+            Setting.from_json(data, name),
+            dict(data.get("measured", {})),
+            str(data.get("command", "")),
+        )
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """The named profiles of one model, and the one that it uses by default."""
+
+    profiles: dict[str, Profile] = field(default_factory=dict)
+    default: str | None = None  # None: dense
+
+    def __getitem__(self, name: str) -> Profile:
+        if name not in self.profiles:
+            known = ", ".join(self.profiles) or "none"
+            raise DeltakwtError(f"profile {name!r}: this model has no such profile (has: {known})")
+        return self.profiles[name]
+
+    def setting(self, wanted: SettingLike | None) -> Setting:
+        """Return the setting that `wanted` stands for; None stands for the default profile."""
+        if isinstance(wanted, Setting):
+            return wanted
+        if isinstance(wanted, Thresholds):
+            return Setting(wanted)
+        name = self.default if wanted is None else wanted
+        if name is None or name == DENSE.name:
+            return DENSE
+        if not isinstance(name, str):
+            raise DeltakwtError(
+                f"setting {name!r}: give a Setting, Thresholds, or the name of a profile"
+            )
+        return self[name].setting
+
+    def with_profile(self, profile: Profile, default: bool = False) -> Profiles:
+        """Return these profiles with one added or replaced."""
+        return Profiles(
+            {**self.profiles, profile.name: profile}, profile.name if default else self.default
+        )

@@ -1,0 +1,1 @@
+"""Speech data: Speech Commands folders, splits, manifests and downloads."""

@@ -1,0 +1,1 @@
+"""Accuracy, MACs and stored bytes of a model on clips."""

@@ -1,0 +1,1 @@
+"""Model files: folders, the registry of names, importers and downloads."""
