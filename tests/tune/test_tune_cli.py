@@ -299,9 +299,9 @@ def test_a_database_password_is_neither_printed_nor_stored(
     command += ("--no-refine", "--max-macs", "99", f"--storage={url}", "--study", form)
     done = deltakwt(*command)
     assert done.returncode == 0, done.stderr
-    failed = deltakwt(*command, "--mix", "words=1")  # a study of another mix
+    failed = deltakwt(*command, "--mix", "words=1")  # a study of other clips
     unknown = deltakwt(*command, "--join", "none")
-    assert_one_line(failed, "another mix")
+    assert_one_line(failed, "is of another")
     assert_one_line(unknown, "no such study in postgresql://", "***")
     for text in (done.stdout + done.stderr, failed.stderr, unknown.stderr):
         assert "s3cret" not in text

@@ -12,7 +12,7 @@ from deltakwt.core.model import Model, load
 from deltakwt.data.speech_commands import draw, read
 from deltakwt.weights.registry import SHIPPED, import_tflite
 
-MODELS = sorted(path.parent.name for path in SHIPPED.glob("*/profiles.json"))
+MODELS = sorted(path.parent.name for path in SHIPPED.glob("*/config.json"))
 
 
 @pytest.fixture(params=[*MODELS, "the authors' KWT-1"])

@@ -131,7 +131,7 @@ def plot_sweep(path: Path, points: Sequence[SweepPoint], seed: int, title: str) 
         title="θ of X, Q, K, QKᵀ, softmax, heads: accuracy, speed-up",
         title_fontsize=8,
     )
-    axes.set_title(title, fontsize=10)
+    axes.set_title(f"{title}\nbars: paired 95% intervals against dense", fontsize=10)
     _save(plt, figure, path)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt.core.setting import PAPER_SITES, PLAIN, Setting
+from deltakwt.core.setting import PAPER_SITES, PLAIN
 from deltakwt.data.speech_commands import Clip, Manifest
 from deltakwt.tune.measure import Evaluator, Measurement
 from deltakwt.tune.refine import adjusted
@@ -79,8 +79,7 @@ def search_subset(
         trial = study.ask()
         measurement = evaluator.measure(suggest(trial, PAPER_SITES, PLAIN))
         missing = max(0.0, least_accuracy - measurement.accuracy)
-        penalties = (missing, 100 * missing)
-        study.tell(trial, [measurement.kl + penalties[0], measurement.mhsa + penalties[1]])
+        study.tell(trial, [measurement.kl + missing, measurement.mhsa + 100 * missing])
         measured.append(measurement)
         report(number + 1, trials)
     return measured
@@ -155,8 +154,7 @@ def measure_front(
 
 def trial_json(measured: Measurement) -> dict[str, Any]:
     """Return a trial of the search for the JSON document: thresholds and figures."""
-    setting: Setting = measured.setting
-    return {"thresholds": setting.to_json()["thresholds"], **_figures(measured)}
+    return {"thresholds": measured.setting.to_json()["thresholds"], **_figures(measured)}
 
 
 def with_intervals(measured: Measurement, seed: int) -> dict[str, Any]:
