@@ -1,9 +1,10 @@
-"""`deltakwt tune` and `deltakwt sweep`: thresholds by budget, and the paper's grid."""
+"""`deltakwt tune`: choose thresholds for a budget."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,257 +20,255 @@ from deltakwt.cli.common import (
     print_json,
     progress,
 )
+from deltakwt.cli.options import with_options
+from deltakwt.cli.sweep import SweepArguments, sweep
 from deltakwt.cli.tune_show import (
-    command,
-    document,
-    keep,
-    make,
-    plot_sweep,
-    show,
-    show_sweep,
-    write_json,
+    SeedOption,
+    list_failed,
+    make_folder,
+    output_folder,
+    save_tuning,
+    show_tuning,
+    tuning_document,
 )
 
 if TYPE_CHECKING:
     from deltakwt.core.model import Model
     from deltakwt.core.setting import FrontEndSetting
     from deltakwt.tune.pool import Pool
-    from deltakwt.tune.run import Plan
+    from deltakwt.tune.tuning import TuningOptions
 
-HELD_OUT = 0.3  # of the speakers, where there is no test set
+HELD_OUT = 0.3  # of the speakers, if there are no test clips
 
-TestOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--test", help="Clips for the final report; else the test split, else 30% held out."
-    ),
-]
-MixOption = Annotated[
-    str, typer.Option("--mix", help="Weights in accuracy: words, unknown, zero, noise.")
-]
-SeedOption = Annotated[int, typer.Option("--seed", help="Of every random choice.")]
-OutOption = Annotated[
-    Path | None, typer.Option("--out", help="Folder for the study, front.json and pictures.")
-]
+
+@dataclass(frozen=True)
+class TuneArguments:
+    """The options of `deltakwt tune`."""
+
+    data: DataOption
+    model: ModelOption = DEFAULT_MODEL
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            "--test",
+            help="Folder with the test clips. The default is the test split of --data, or, if it"
+            " has none, 30% of its speakers, which the search then does not use.",
+        ),
+    ] = None
+    max_loss: Annotated[
+        float | None,
+        typer.Option(
+            "--max-loss",
+            help="Largest loss of accuracy against the dense model, in points, over the mix and"
+            " in every group of it with at least 50 clips.",
+        ),
+    ] = None
+    max_macs: Annotated[
+        float | None,
+        typer.Option("--max-macs", help="Most MACs, in percent of the whole dense model."),
+    ] = None
+    max_ms: Annotated[
+        float | None,
+        typer.Option("--max-ms", help="Longest time of a clip on one core, in milliseconds."),
+    ] = None
+    agree: Annotated[
+        float | None,
+        typer.Option(
+            "--agree",
+            help="Least share of clips with the dense model's answer, in percent. --data may then"
+            " be any folder of recordings without labels.",
+        ),
+    ] = None
+    mix: Annotated[
+        str,
+        typer.Option(
+            "--mix",
+            help="Weights of the groups in accuracy. Groups are words, unknown, zero (digital"
+            " silence), noise, and, made from the spoken clips, telephone, noisy and shifted.",
+        ),
+    ] = "words=10,unknown=1,zero=1"
+    cost_mix: Annotated[
+        str | None,
+        typer.Option(
+            "--cost-mix", help="Weights of the groups in cost. The default is the value of --mix."
+        ),
+    ] = None
+    sites: Annotated[
+        str,
+        typer.Option(
+            "--sites",
+            help="Sites that get thresholds: all, paper (the MLP stays dense), or names separated"
+            " by commas.",
+        ),
+    ] = "all"
+    front_end: Annotated[
+        str | None,
+        typer.Option(
+            "--front-end",
+            help="Front end: plain, smooth, smooth_1.5 (with a floor), or any (searched). The"
+            " default is plain, or any if noise is part of the cost.",
+        ),
+    ] = None
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Trials of the search.")] = 300
+    trial_clips: Annotated[
+        int,
+        typer.Option("--trial-clips", min=16, help="Most clips that a trial runs."),
+    ] = 800
+    refine: Annotated[
+        bool,
+        typer.Option(
+            "--refine/--no-refine", help="Whether to refine the thresholds layer by layer."
+        ),
+    ] = True
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name",
+            help="Name of the profile. Without a goal, the profiles are accurate, balanced and"
+            " fast.",
+        ),
+    ] = "tuned"
+    write: Annotated[
+        bool,
+        typer.Option(
+            "--write/--no-write", help="Whether to write the profiles into the model folder."
+        ),
+    ] = True
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            "--storage",
+            help="Database of the study: FILE.db, postgresql://..., or journal:FILE. The default"
+            " is study.db in --out.",
+        ),
+    ] = None
+    study: Annotated[
+        str,
+        typer.Option("--study", help="Name of the study in the database."),
+    ] = "deltakwt"
+    join: Annotated[
+        str | None,
+        typer.Option(
+            "--join",
+            metavar="STUDY",
+            help="Only add trials to the study of this name, which another process started.",
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Folder for study, front.json and figures. The default is tune-MODEL."
+        ),
+    ] = None
+    seed: SeedOption = 0
+    as_json: JsonOption = False
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(tune)
-    app.command()(sweep)
+    app.command("tune")(with_options(tune, TuneArguments))
+    app.command("sweep")(with_options(sweep, SweepArguments))
 
 
-def tune(
-    data: DataOption,
-    model: ModelOption = DEFAULT_MODEL,
-    test: TestOption = None,
-    max_loss: Annotated[
-        float | None, typer.Option("--max-loss", help="Points of accuracy it may lose.")
-    ] = None,
-    max_macs: Annotated[
-        float | None, typer.Option("--max-macs", help="Percent of the whole model's MACs.")
-    ] = None,
-    max_ms: Annotated[
-        float | None, typer.Option("--max-ms", help="Milliseconds a clip on one core.")
-    ] = None,
-    agree: Annotated[
-        float | None,
-        typer.Option("--agree", help="Percent of answers as dense: recordings without labels."),
-    ] = None,
-    mix: MixOption = "words=10,unknown=1,zero=1",
-    cost_mix: Annotated[
-        str | None, typer.Option("--cost-mix", help="Weights in cost; else as --mix.")
-    ] = None,
-    sites: Annotated[
-        str, typer.Option("--sites", help="all, paper (dense MLP), or names with commas.")
-    ] = "all",
-    steady: Annotated[
-        str | None,
-        typer.Option(
-            "--steady",
-            help="The front end: plain, smooth_1.5, ... or any (searched). Default: plain, or any"
-            " if noise costs.",
-        ),
-    ] = None,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Of the search.")] = 300,
-    clips: Annotated[int, typer.Option("--clips", min=16, help="A trial sees at most.")] = 800,
-    refine: Annotated[
-        bool, typer.Option("--refine/--no-refine", help="One threshold a layer?")
-    ] = True,
-    name: Annotated[
-        str, typer.Option("--name", help="Of the profile; without goals three are made.")
-    ] = "tuned",
-    write: Annotated[
-        bool, typer.Option("--write/--no-write", help="Profiles into the model folder?")
-    ] = True,
-    storage: Annotated[
-        str | None, typer.Option("--storage", help="FILE.db, postgresql://..., journal:FILE.")
-    ] = None,
-    study: Annotated[str, typer.Option("--study", help="Its name in the storage.")] = "deltakwt",
-    join: Annotated[
-        str | None, typer.Option("--join", metavar="STUDY", help="Only help a study to search.")
-    ] = None,
-    out: OutOption = None,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
-) -> None:
-    """Find thresholds for a budget and prove them on clips that the search never saw.
+def tune(arguments: TuneArguments) -> None:
+    """Choose thresholds for a budget, and measure them on clips that the choice did not use.
 
-    Without a goal, makes the profiles lossless, balanced (0.25 points) and fast (1 point).
+    Without a goal, the profiles accurate (no measurable loss), balanced (at most 0.25 points) and
+    fast (at most 1 point) are made.
     """
     from deltakwt.core.errors import DeltakwtError
-    from deltakwt.tune.goals import Goals
-    from deltakwt.tune.mix import Mix
-    from deltakwt.tune.run import Plan, judge_of, look
-    from deltakwt.tune.run import tune as run_tune
-    from deltakwt.tune.space import parse_sites
     from deltakwt.tune.storage import need_optuna
+    from deltakwt.tune.tuning import make_evaluator, run_search
+    from deltakwt.tune.tuning import tune as run_tuning
 
-    goals = Goals(max_loss, max_macs, max_ms, agree)
-    if join is not None and storage is None:
+    if arguments.join is not None and arguments.storage is None:
         raise DeltakwtError("--join: give the --storage that the study is in")
-    if agree is not None:
-        mix, cost_mix = "words=1", None
-    quality = Mix.parse(mix)
-    wanted = parse_sites(sites)
+    folder = output_folder(arguments.out, "tune", arguments.model)
+    options = _tuning_options(arguments, folder)
     need_optuna()
-    loaded = load_model(model, profile="dense")
-    goals.check(loaded.config)
-    folder = out or Path(f"tune-{Path(model).stem}")
-    if join is None:
-        make(folder)
-    cost = Mix.parse(cost_mix, "--cost-mix") if cost_mix else quality
-    plan = Plan(
-        goals=goals,
-        mix=quality,
-        cost_mix=cost,
-        sites=wanted,
-        steady=_front_end(steady or ("any" if "noise" in cost.groups else "plain")),
-        trials=trials,
-        clips=clips,
-        refine=refine,
-        seed=seed,
-        storage=storage or str(folder / "study.db"),
-        study=join or study,
-        name=name,
-    )
-    pool, unseen = _pools(loaded, data, test, plan, agree is not None)
-    plan = _fitted(plan, pool)
-    if join is not None:
-        look(loaded, judge_of(loaded, pool, plan), plan, True, _bar)
+    model = load_model(arguments.model, profile="dense")
+    options.goals.check(model.config)
+    if arguments.join is None:
+        make_folder(folder)
+    pool, test = _pools(model, arguments, options)
+    options = replace(options, clips=min(options.clips, len(pool)))
+    if arguments.join is not None:
+        run_search(model, make_evaluator(model, pool, options), options, True, _bar)
         return
-    outcome = run_tune(loaded, pool, unseen, plan, _bar)
-    found = document(loaded, pool, plan, outcome)
-    keep(folder, loaded, outcome, plan, found, write)
-    if as_json:
-        print_json(found)
+    outcome = run_tuning(model, pool, test, options, _bar)
+    document = tuning_document(model, pool, options, outcome)
+    save_tuning(folder, model, outcome, document, arguments.write)
+    if arguments.as_json:
+        print_json(document)
     else:
-        show(outcome, pool, plan, folder)
+        show_tuning(outcome, pool, options, folder)
     for reason in outcome.missed.values():
         fail(reason)
     if outcome.missed:
         raise typer.Exit(1)
 
 
-def sweep(
-    data: DataOption,
-    model: ModelOption = DEFAULT_MODEL,
-    grid: Annotated[
-        list[str] | None,
-        typer.Option("--grid", help="SITE=V1,V2,...; repeat for more sites. Else the paper's."),
-    ] = None,
-    split: Annotated[str, typer.Option("--split", help="train, val or test.")] = "test",
-    subset: Annotated[int, typer.Option("--subset", min=12, help="Clips of the sweep.")] = 100,
-    least: Annotated[
-        float, typer.Option("--least-accuracy", help="Percent that a Pareto point must keep.")
-    ] = 94.0,
-    mix: MixOption = "words=10,unknown=1,zero=1",
-    out: OutOption = None,
-    seed: SeedOption = 0,
-    as_json: JsonOption = False,
-) -> None:
-    """Sweep a grid on 100 clips, run its Pareto points on the full set: the paper's experiment."""
-    from deltakwt.tune.draw import draw_pool
-    from deltakwt.tune.measure import Judge
-    from deltakwt.tune.mix import Mix
-    from deltakwt.tune.pool import load_pool
-    from deltakwt.tune.sweep import PAPER_GRID, parse_grid, settings, subset_of
-    from deltakwt.tune.sweep import sweep as run_sweep
+def _tuning_options(arguments: TuneArguments, folder: Path) -> TuningOptions:
+    from deltakwt.tune.goals import Goals
+    from deltakwt.tune.pool import Mix
+    from deltakwt.tune.search import parse_sites
+    from deltakwt.tune.tuning import TuningOptions
 
-    points = settings(parse_grid(grid) if grid else PAPER_GRID)
-    weights = Mix.parse(mix)
-    loaded = load_model(model, profile="dense")
-    manifest = draw_pool(data, split, loaded.labels, weights.groups, seed)
-    with progress("read") as bar:
-        pool = load_pool(manifest, loaded.labels, f"{data.name} {split}", bar.update)
-    pool = pool.stratified(seed)
-    full = Judge(loaded.config, loaded.engine, pool, weights)
-    small = Judge(loaded.config, loaded.engine, subset_of(pool, subset), weights)
-    with progress("sweep") as bar:
-        found = run_sweep(small, full, points, least, bar.update)
-    result = {
-        "model": model,
-        "data": pool.name,
-        "clips": len(pool),
-        "subset": len(small.pool),
-        "mix": str(weights),
-        "seed": seed,
-        "command": command(),
-        "settings": [{**m.point.to_json(), **m.to_json()} for m in found.subset],
-        "pareto": [{**m.point.to_json(), **m.to_json()} for m in found.full],
-    }
-    if out is not None:
-        make(out)
-        write_json(out / "sweep.json", result)
-        if found.full:
-            plot_sweep(out, found.full, f"{model}: sweep, {pool.name}")
-    if as_json:
-        print_json(result)
-    else:
-        title = f"{model}: {len(points)} settings on {len(small.pool)} clips, front on {len(pool)}"
-        show_sweep(title, found.full)
+    unlabelled = arguments.agree is not None
+    mix = Mix.parse("words=1" if unlabelled else arguments.mix)
+    given = None if unlabelled else arguments.cost_mix
+    cost_mix = Mix.parse(given, "--cost-mix") if given else mix
+    front_end = arguments.front_end or ("any" if "noise" in cost_mix.groups else "plain")
+    return TuningOptions(
+        goals=Goals(arguments.max_loss, arguments.max_macs, arguments.max_ms, arguments.agree),
+        mix=mix,
+        cost_mix=cost_mix,
+        sites=parse_sites(arguments.sites),
+        front_end=_front_end(front_end),
+        trials=arguments.trials,
+        clips=arguments.trial_clips,
+        refine=arguments.refine,
+        seed=arguments.seed,
+        storage=arguments.storage or str(folder / "study.db"),
+        study=arguments.join or arguments.study,
+        name=arguments.name,
+    )
 
 
 def _pools(
-    model: Model, data: Path, test: Path | None, plan: Plan, unlabelled: bool
+    model: Model, arguments: TuneArguments, options: TuningOptions
 ) -> tuple[Pool, Callable[[], Pool]]:
-    """Clips to search with, and how to get clips never searched with."""
-    from deltakwt.tune.draw import draw_pool, has_split
-    from deltakwt.tune.pool import load_pool, load_recordings
+    """Return the clips of the search, and a function that reads the test clips."""
+    from deltakwt.tune.clips import draw_pool, has_split, load_pool, load_recordings
 
-    groups = tuple(dict.fromkeys((*plan.mix.groups, *plan.cost_mix.groups)))
+    data, test, seed = arguments.data, arguments.test, options.seed
+    groups = tuple(dict.fromkeys((*options.mix.groups, *options.cost_mix.groups)))
+    unlabelled = arguments.agree is not None
 
     def read(root: Path, split: str) -> Pool:
         if unlabelled:
-            pool = load_recordings(root, plan.seed)
+            pool = load_recordings(root, seed)
         else:
-            manifest = draw_pool(root, split, model.labels, groups, plan.seed)
+            manifest = draw_pool(root, split, model.labels, groups, seed)
             with progress(f"read {root.name}") as bar:
-                pool = load_pool(manifest, model.labels, f"{root.name} {split}", bar.update)
-        for _, reason in pool.failed:
-            fail(f"left out: {reason}")
+                name = f"{root.name} {split}"
+                pool = load_pool(manifest, model.labels, name, groups, bar.update)
+        list_failed(pool)
         return pool
 
     pool = read(data, "val")
     if test is not None:
-        return pool.stratified(plan.seed), lambda: read(test, "test")
+        return pool.stratified(seed), lambda: read(test, "test")
     if not unlabelled and has_split(data, "test"):
-        return pool.stratified(plan.seed), lambda: read(data, "test")
-    kept, held = pool.hold_out(HELD_OUT, plan.seed)
-    return kept.stratified(plan.seed), lambda: held
+        return pool.stratified(seed), lambda: read(data, "test")
+    kept, held = pool.hold_out(HELD_OUT, seed)
+    return kept.stratified(seed), lambda: held
 
 
 def _front_end(text: str) -> FrontEndSetting | None:
-    """None where it is to be searched."""
+    """Return the front end, or None if it is to be searched."""
     from deltakwt.core.setting import FrontEndSetting
 
     return None if text == "any" else FrontEndSetting.parse(text)
-
-
-def _fitted(plan: Plan, pool: Pool) -> Plan:
-    """No more clips a trial than there are."""
-    from dataclasses import replace
-
-    return replace(plan, clips=min(plan.clips, len(pool)))
 
 
 @contextmanager

@@ -1,25 +1,38 @@
-"""What `deltakwt tune` and `deltakwt sweep` leave behind: JSON, pictures, profiles, tables."""
+"""The output of `deltakwt tune`: JSON, figures, profiles and tables; some is shared with sweep."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from deltakwt.cli.common import console, fail, table
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 
 if TYPE_CHECKING:
     from deltakwt.core.model import Model
-    from deltakwt.tune.confirm import Choice
-    from deltakwt.tune.measure import Measured
+    from deltakwt.tune.goals import Choice
     from deltakwt.tune.pool import Pool
-    from deltakwt.tune.run import Outcome, Plan
+    from deltakwt.tune.tuning import Outcome, TuningOptions
 
 
-def make(folder: Path) -> None:
+SeedOption = Annotated[int, typer.Option("--seed", help="Seed of all random choices.")]
+
+
+def output_folder(out: Path | None, command: str, model: str) -> Path:
+    """Return the folder of `--out`, by default named after command and model."""
+    from deltakwt.provenance import model_name
+
+    return out or Path(f"{command}-{model_name(model)}")
+
+
+def make_folder(folder: Path) -> None:
+    """Create the folder of `--out`."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -27,55 +40,63 @@ def make(folder: Path) -> None:
 
 
 def command() -> str:
-    """As it was typed, but for a database's password."""
-    from deltakwt.tune.storage import without_password
+    """Return the command as it was typed, without passwords of databases."""
+    from deltakwt.tune.storage import mask_passwords
 
-    return shlex.join(["deltakwt", *map(without_password, sys.argv[1:])])
+    return shlex.join(["deltakwt", *map(mask_passwords, sys.argv[1:])])
 
 
-def document(model: Model, pool: Pool, plan: Plan, outcome: Outcome) -> dict[str, Any]:
+def list_failed(pool: Pool) -> None:
+    """Print a line for every clip that could not be read."""
+    for _, reason in pool.failed:
+        fail(f"left out: {reason}")
+
+
+def tuning_document(
+    model: Model, pool: Pool, options: TuningOptions, outcome: Outcome
+) -> dict[str, Any]:
+    """Return the content of front.json."""
     from deltakwt.provenance import machine
 
     return {
         "model": model.name,
         "search": {"data": pool.name, "clips": pool.counts(), "trials": outcome.trials},
         "test": {"data": outcome.test.name, "clips": outcome.test.counts()},
-        "mix": str(plan.mix),
-        "cost_mix": str(plan.cost_mix),
-        "seed": plan.seed,
+        "mix": str(options.mix),
+        "cost_mix": str(options.cost_mix),
+        "seed": options.seed,
         "machine": machine(model.engine.isa),
         "command": command(),
-        "profiles": {c.name: {**c.point.to_json(), **c.to_json()} for c in outcome.choices},
+        "profiles": {c.name: {**c.setting.to_json(), **c.to_json()} for c in outcome.choices},
         "missed": outcome.missed,
         "front": [
-            {**c.measured.point.to_json(), **c.measured.to_json()} for c in outcome.candidates
+            {**c.measurement.setting.to_json(), **c.measurement.to_json()}
+            for c in outcome.candidates
         ],
     }
 
 
-def keep(
-    folder: Path, model: Model, outcome: Outcome, plan: Plan, document: dict[str, Any], write: bool
+def save_tuning(
+    folder: Path, model: Model, outcome: Outcome, document: dict[str, Any], write: bool
 ) -> None:
-    """front.json, pictures, and the profiles: in the model folder, or beside the study."""
-    from deltakwt.tune.profiles import profile_of, write_profiles
+    """Write front.json, the figures, and profiles.json (in the model folder or in `folder`)."""
+    from deltakwt.tune.goals import write_profiles
     from deltakwt.weights.registry import resolve
 
     write_json(folder / "front.json", document)
-    _plot(folder, model, outcome)
+    _plot_tuning(folder, model, outcome)
     facts = {
         "data": document["test"]["data"],
         "searched": document["search"]["data"],
-        "mix": str(plan.mix),
-        "cost_mix": str(plan.cost_mix),
-        "seed": plan.seed,
-        "machine": document["machine"],
+        **{key: document[key] for key in ("mix", "cost_mix", "seed", "machine")},
     }
-    profiles = [profile_of(choice, facts, document["command"]) for choice in outcome.choices]
+    profiles = [choice.profile(facts, document["command"]) for choice in outcome.choices]
     home = resolve(model.name)
     write_profiles(home if write and home.is_dir() else folder, profiles)
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
+    """Write a document whole or not at all."""
     from deltakwt.weights.folder import write_atomically
 
     try:
@@ -84,11 +105,12 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
         raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _plot(folder: Path, model: Model, outcome: Outcome) -> None:
+def _plot_tuning(folder: Path, model: Model, outcome: Outcome) -> None:
+    from deltakwt.provenance import model_name
     from deltakwt.tune.plots import plot_front, plot_parallel, plot_sensitivity
 
-    measured = [candidate.measured for candidate in outcome.candidates]
-    name = Path(model.name).name
+    measured = [candidate.measurement for candidate in outcome.candidates]
+    name = model_name(model.name)
     try:
         plot_front(folder / "front.png", measured, outcome.choices, f"{name}: the front")
         plot_parallel(
@@ -100,16 +122,8 @@ def _plot(folder: Path, model: Model, outcome: Outcome) -> None:
         fail(str(error))
 
 
-def plot_sweep(folder: Path, measured: list[Measured], title: str) -> None:
-    from deltakwt.tune.plots import plot_front
-
-    try:
-        plot_front(folder / "sweep.png", measured, [], title)
-    except MissingExtra as error:
-        fail(str(error))
-
-
-def show(outcome: Outcome, pool: Pool, plan: Plan, folder: Path) -> None:
+def show_tuning(outcome: Outcome, pool: Pool, options: TuningOptions, folder: Path) -> None:
+    """Print the front and the chosen settings as tables."""
     out = console()
     front = table(
         f"The front on {len(pool)} clips of {pool.name} ({outcome.trials} trials)",
@@ -120,18 +134,18 @@ def show(outcome: Outcome, pool: Pool, plan: Plan, folder: Path) -> None:
         "front end",
     )
     for candidate in outcome.candidates:
-        m = candidate.measured
+        m = candidate.measurement
         front.add_row(
             f"{m.macs:.2f}%",
             f"{m.mhsa:.2f}%",
             f"{m.accuracy:.2f}%",
             f"{m.loss:+.2f} ± {1.96 * m.loss_error:.2f}",
-            str(m.point.steady),
+            str(m.setting.front_end),
         )
     out.print(front)
     chosen = table(
-        f"Chosen, on {len(outcome.test)} clips of {outcome.test.name} that the search never saw"
-        f" (mix {plan.mix}; cost {plan.cost_mix})",
+        f"Chosen, on {len(outcome.test)} clips of {outcome.test.name} that the search did not use"
+        f" (mix {options.mix}; cost {options.cost_mix})",
         "profile",
         "accuracy (95%)",
         "loss (95%)",
@@ -143,7 +157,9 @@ def show(outcome: Outcome, pool: Pool, plan: Plan, folder: Path) -> None:
     for choice in outcome.choices:
         chosen.add_row(*_row(choice))
     out.print(chosen)
-    out.print(f"Study, front.json and pictures: {folder}")
+    if len(outcome.test.counts()) > 1:
+        out.print(_group_table(outcome.choices))
+    out.print(f"Study, front.json and figures: {folder}")
 
 
 def _row(choice: Choice) -> list[str]:
@@ -157,19 +173,20 @@ def _row(choice: Choice) -> list[str]:
         f"{test.macs:.2f}%",
         f"{test.mhsa:.2f}%",
         f"{choice.ms:.3f} ({choice.dense_ms:.3f})",
-        str(test.point.steady),
+        str(test.setting.front_end),
     ]
 
 
-def show_sweep(title: str, full: list[Measured]) -> None:
-    rows = table(title, "thresholds", "accuracy", "loss", "MHSA", "MACs", "MHSA speed-up")
-    for m in full:
-        rows.add_row(
-            str(m.point.thresholds),
-            f"{m.accuracy:.2f}%",
-            f"{m.loss:+.2f}",
-            f"{m.mhsa:.2f}%",
-            f"{m.macs:.2f}%",
-            f"{100 / m.mhsa:.1f}x",
-        )
-    console().print(rows)
+def _group_table(choices: Sequence[Choice]) -> Any:
+    groups = choices[0].test.by_group()
+    rows = table(
+        "Accuracy in each group, in percent",
+        "group",
+        "clips",
+        "dense",
+        *(choice.name for choice in choices),
+    )
+    for group, dense in groups.items():
+        mine = [f"{choice.test.by_group()[group]['accuracy']:.2f}" for choice in choices]
+        rows.add_row(group, str(dense["clips"]), f"{dense['dense_accuracy']:.2f}", *mine)
+    return rows

@@ -1,1 +1,7 @@
-"""Thresholds by budget: search, refinement a layer, proof on clips the search never saw."""
+"""Choose thresholds for a budget, and repeat the paper's threshold sweep.
+
+The modules, in the order in which a tuning uses them: `clips` reads and augments clips, `pool`
+holds them, `measure` runs settings on them, `search` and `refine` look for good settings, `goals`
+chooses among them, `tuning` runs these stages, `storage` keeps the study, `plots` draws figures.
+`sweep` is the experiment of the paper.
+"""

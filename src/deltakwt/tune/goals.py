@@ -1,36 +1,44 @@
-"""Budgets, and the setting that meets them."""
+"""Goals, the choice of the settings that meet them, and the profiles made of these."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import dense_macs, fewest_macs
-from deltakwt.tune.measure import Measured
+from deltakwt.core.setting import Profile, Profiles, Setting
+from deltakwt.tune.intervals import Z_ONE_SIDED, Interval
+from deltakwt.tune.measure import Evaluator, Measurement
+from deltakwt.weights.profiles import load_profiles, save_profiles
 
-RESERVE = 0.5  # standard errors of the loss, kept in hand
+RESERVE = 0.5  # standard errors of the loss that a choice keeps in reserve
+LEAST_GROUP_CLIPS = 50  # a smaller group says too little about its loss
 
-# What a search without goals makes: points of accuracy each profile may lose.
-NAMED = {"lossless": 0.0, "balanced": 0.25, "fast": 1.0}
+# The profiles that a tuning without goals makes, and the points of accuracy each may lose.
+# `accurate` must not lose anything that can be measured.
+NAMED = {"accurate": 0.0, "balanced": 0.25, "fast": 1.0}
+DEFAULT = "accurate"
 
 
 class Unreachable(DeltakwtError):
-    """No setting found meets the budget; the message names the nearest ones."""
+    """No setting meets the goals; the message names the nearest ones."""
 
     exit_code = 1
 
 
 @dataclass(frozen=True)
 class Goals:
-    """At most this loss, at most this cost. None is no limit."""
+    """The most that a setting may lose and cost. None is no limit."""
 
     max_loss: float | None = None  # points of accuracy
     max_macs: float | None = None  # percent of the whole model
-    max_ms: float | None = None  # a clip
+    max_ms: float | None = None  # per clip
     agree: float | None = None  # percent of clips with the dense model's answer
 
     def __bool__(self) -> bool:
@@ -38,19 +46,21 @@ class Goals:
 
     @property
     def cost(self) -> str:
+        """The measure of cost: "macs" or "ms"."""
         return "macs" if self.max_ms is None else "ms"
 
     @property
     def loss_limit(self) -> float | None:
-        """With --agree the loss counts answers that differ from the dense model's."""
+        """Points that may be lost; with --agree, percent of answers that may differ."""
         return self.max_loss if self.agree is None else 100 - self.agree
 
     @property
     def cost_limit(self) -> float | None:
+        """Percent of the MACs, or milliseconds."""
         return self.max_macs if self.max_ms is None else self.max_ms
 
     def check(self, config: Config) -> None:
-        """Refuse goals that contradict each other or the model's shape."""
+        """Raise an error if the goals contradict each other or the model's shape."""
         if self.agree is not None and self.max_loss is not None:
             raise DeltakwtError(
                 "--agree and --max-loss exclude each other: agreement is for data without labels"
@@ -71,37 +81,38 @@ class Goals:
             )
 
     def __str__(self) -> str:
-        said = []
+        parts = []
         if self.agree is not None:
-            said.append(f"agreement of at least {self.agree:g}%")
+            parts.append(f"agreement of at least {self.agree:g}%")
         if self.max_loss is not None:
-            said.append(f"a loss of at most {self.max_loss:g} points")
+            parts.append(f"a loss of at most {self.max_loss:g} points")
         if self.max_macs is not None:
-            said.append(f"at most {self.max_macs:g}% of the MACs")
+            parts.append(f"at most {self.max_macs:g}% of the MACs")
         if self.max_ms is not None:
-            said.append(f"at most {self.max_ms:g} ms a clip")
-        return " and ".join(said)
+            parts.append(f"at most {self.max_ms:g} ms per clip")
+        return " and ".join(parts)
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A setting measured on all clips of the search."""
 
-    measured: Measured
+    measurement: Measurement
     cost: float
-    loss: float  # as estimated: see `estimate`
+    loss: float  # as estimated by `estimate`
 
 
-def estimate(front: Sequence[Measured], costs: Sequence[float]) -> list[Candidate]:
-    """Candidates, cheapest first, with losses made monotone (pool adjacent violators).
+def estimate(front: Sequence[Measurement], costs: Sequence[float]) -> list[Candidate]:
+    """Return candidates, cheapest first, with losses made monotone (pool adjacent violators).
 
-    A few clips more or less right are luck, and choosing by them would choose the luckiest. Along
-    a front more MACs do not lose more, so neighbours that contradict this share their mean.
+    A few clips more or less are chance, and a choice by the raw loss would take the luckiest
+    setting. Along a front more MACs do not lose more, so neighbours that contradict this get their
+    mean loss.
     """
     order = np.argsort(costs)
     blocks: list[tuple[float, int]] = []  # mean loss, members
     for index in order:
-        blocks.append((front[index].deficit, 1))
+        blocks.append((front[index].blended_loss, 1))
         while len(blocks) > 1 and blocks[-1][0] > blocks[-2][0]:
             (b, m), (a, n) = blocks.pop(), blocks.pop()
             blocks.append(((a * n + b * m) / (n + m), n + m))
@@ -112,7 +123,7 @@ def estimate(front: Sequence[Measured], costs: Sequence[float]) -> list[Candidat
 
 
 def choose(candidates: Sequence[Candidate], goals: Goals) -> Candidate:
-    """The cheapest setting within the loss, or the one that loses least within the cost."""
+    """Return the cheapest setting within the loss, or the most accurate one within the cost."""
     if not candidates:
         raise Unreachable("the search found no setting; give it more --trials")
     limit, most = goals.loss_limit, goals.cost_limit
@@ -126,20 +137,37 @@ def choose(candidates: Sequence[Candidate], goals: Goals) -> Candidate:
 
 
 def within(candidate: Candidate, limit: float) -> bool:
-    """Whether the loss stays below the limit, with a reserve for chance.
+    """Return whether the loss stays within the limit, over the mix and in every group.
 
-    The reserve is at most half the limit. A limit of zero asks for no loss that can be measured:
-    one that is no larger than its own standard error.
+    Over the mix, half a standard error (at most half the limit) is kept in reserve. A limit of
+    zero allows a loss that cannot be measured: one that is no larger than its standard error.
     """
-    error = candidate.measured.deficit_error
+    error = candidate.measurement.blended_error
     if not limit:
-        return candidate.loss <= error
-    return candidate.loss + min(RESERVE * error, limit / 2) <= limit
+        overall = candidate.loss <= error
+    else:
+        overall = candidate.loss + min(RESERVE * error, limit / 2) <= limit
+    return overall and not groups_over(candidate.measurement, limit)
+
+
+def groups_over(measurement: Measurement, limit: float) -> list[str]:
+    """Return the groups of the mix that lose more than the limit, beyond the sampling error.
+
+    A group counts if it has at least LEAST_GROUP_CLIPS clips. The sampling error is that of a
+    one-sided test at 95%: a group is smaller than the mix, so its loss is less certain.
+    """
+    return [
+        group
+        for group, (clips, loss, error) in measurement.group_losses().items()
+        if clips >= LEAST_GROUP_CLIPS and loss > limit + Z_ONE_SIDED * error
+    ]
 
 
 def _nearest(candidates: Sequence[Candidate], affordable: Sequence[Candidate], goals: Goals) -> str:
-    unit = "ms" if goals.cost == "ms" else "% of the MACs"
-    near = [min(candidates, key=lambda c: (c.loss, c.cost))]
+    """Return the message that names the settings nearest to the goals."""
+    unit = " ms" if goals.cost == "ms" else "% of the MACs"
+    best = min(candidates, key=lambda c: (c.loss, c.cost))
+    near = [best]
     limit = goals.loss_limit
     if limit is not None:
         near += sorted((c for c in candidates if within(c, limit)), key=lambda c: c.cost)[:1]
@@ -147,7 +175,77 @@ def _nearest(candidates: Sequence[Candidate], affordable: Sequence[Candidate], g
         near.append(min(affordable, key=lambda c: c.loss))
     else:
         near.append(min(candidates, key=lambda c: c.cost))
-    points = dict.fromkeys(
-        f"{c.loss:+.2f} points at {c.cost:.2f}{'' if unit[0] == '%' else ' '}{unit}" for c in near
+    points = dict.fromkeys(f"{c.loss:+.2f} points at {c.cost:.2f}{unit}" for c in near)
+    over = groups_over(best.measurement, limit) if limit is not None else []
+    groups = f"; the most accurate one loses more in the group {', '.join(over)}" if over else ""
+    return f"no setting found with {goals}; nearest: {', '.join(points)} (loss at cost){groups}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A chosen setting: its figures in the search and on the test clips."""
+
+    name: str
+    goal: str
+    searched: Candidate
+    test: Measurement
+    accuracy_interval: Interval
+    loss_interval: Interval
+    ms: float
+    dense_ms: float
+
+    @property
+    def setting(self) -> Setting:
+        return self.test.setting
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.test.to_json()
+        del found["ms"]
+        searched = self.searched.measurement
+        return {
+            "goal": self.goal,
+            "accuracy": found.pop("accuracy"),
+            "accuracy_interval": list(self.accuracy_interval),
+            "dense_accuracy": found.pop("dense_accuracy"),
+            "loss": found.pop("loss"),
+            "loss_interval": list(self.loss_interval),
+            "macs_percent": found.pop("macs_percent"),
+            "mhsa_percent": found.pop("mhsa_percent"),
+            "ms": self.ms,
+            "dense_ms": self.dense_ms,
+            **found,
+            "search": {
+                "clips": len(searched),
+                "loss": searched.loss,
+                "macs_percent": searched.macs,
+            },
+        }
+
+    def profile(self, facts: dict[str, Any], command: str) -> Profile:
+        """Return the profile; `facts` say on what data, mix, seed and machine it was measured."""
+        return Profile(self.name, self.setting, {**self.to_json(), **facts}, command)
+
+
+def confirm(name: str, goal: str, chosen: Candidate, test: Evaluator, seed: int) -> Choice:
+    """Measure a chosen setting once on the test clips."""
+    setting = chosen.measurement.setting
+    measurement = test.measure(setting)
+    return Choice(
+        name,
+        goal,
+        chosen,
+        measurement,
+        measurement.accuracy_interval(),
+        measurement.loss_interval(seed),
+        test.milliseconds(setting),
+        test.milliseconds(),
     )
-    return f"no setting found with {goals}; nearest: {', '.join(points)} (loss at cost)"
+
+
+def write_profiles(folder: Path, profiles: Sequence[Profile]) -> Profiles:
+    """Add profiles to those of a folder; `accurate` becomes the default."""
+    known = load_profiles(folder)
+    for profile in profiles:
+        known = known.with_profile(profile, default=profile.name == DEFAULT)
+    save_profiles(folder, known)
+    return known

@@ -1,53 +1,68 @@
-"""How sure a figure is: Wilson's interval for an accuracy, a paired bootstrap for a loss."""
+"""Statistics: confidence intervals of an accuracy and of a paired loss, and McNemar's test.
+
+A loss is paired: the same clip is classified by the dense model and with thresholds, so only the
+clips on which the two differ carry information.
+"""
 
 from __future__ import annotations
 
-from math import sqrt
+from math import comb, sqrt
 
 import numpy as np
-
-from deltakwt.tune.measure import Measured
-from deltakwt.tune.mix import GROUPS
+from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
-Z = 1.959964  # of the normal distribution, 95% two-sided
+Z = 1.959964  # two-sided 95% of the normal distribution
+Z_ONE_SIDED = 1.644854  # one-sided 95%
 RESAMPLES = 20_000
 
 Interval = tuple[float, float]
+Floats = NDArray[np.float64]
 
 
-def wilson(share: float, count: float) -> Interval:
-    """Of a share observed on `count` clips, both in percent."""
-    p = share / 100
+def wilson(percent: float, count: float) -> Interval:
+    """Return Wilson's 95% interval, in percent, of a percentage observed on `count` clips."""
+    p = percent / 100
     centre = (p + Z * Z / (2 * count)) / (1 + Z * Z / count)
     half = Z / (1 + Z * Z / count) * sqrt(p * (1 - p) / count + Z * Z / (4 * count * count))
     return 100 * max(0.0, centre - half), 100 * min(1.0, centre + half)
 
 
-def accuracy_interval(measured: Measured) -> Interval:
-    """Of the weighted accuracy: Wilson's with the number of clips that the weights leave over.
+def standard_error(change: Floats, weight: Floats, groups: NDArray[np.int64]) -> float:
+    """Return the standard error, in points, of the weighted sum of a change per clip.
 
-    Digital silence is one clip whatever it weighs, and its answer is certain.
+    Clips vary within their group; the weight of a group is fixed by the mix.
     """
-    weight = measured.weight[measured.groups != GROUPS.index("zero")]
-    return wilson(measured.accuracy, float(1 / (weight**2).sum()) if weight.any() else len(weight))
+    variance = 0.0
+    for group in np.unique(groups):
+        mine = groups == group
+        variance += weight[mine].sum() ** 2 * change[mine].var() / mine.sum()
+    return float(100 * np.sqrt(variance))
 
 
-def loss_interval(measured: Measured, seed: int = 0) -> Interval:
-    """Of the loss in points: clips drawn again and again, each with both of its answers.
+def paired_bootstrap(
+    change: NDArray[np.int64], weight: Floats, groups: NDArray[np.int64], seed: int = 0
+) -> Interval:
+    """Return the bootstrap's 95% interval, in points, of the weighted loss.
 
-    Within a group only three things can happen to a clip (lost, kept, won), so a resample is one
-    multinomial draw a group.
+    `change` is +1 for a clip that only the dense model classifies correctly, -1 for one that only
+    the thresholds classify correctly, else 0. With three outcomes a resample of a group is one
+    multinomial draw.
     """
-    dice = np.random.default_rng(seed)
-    change = measured.dense_right.astype(int) - measured.right  # +1 lost, -1 won
+    rng = np.random.default_rng(seed)
     total = np.zeros(RESAMPLES)
-    for group in np.unique(measured.groups):
-        mine = measured.groups == group
+    for group in np.unique(groups):
+        mine = groups == group
         count = int(mine.sum())
         shares = [float((change[mine] == value).mean()) for value in (1, -1)]
-        drawn = dice.multinomial(count, [*shares, max(0.0, 1 - sum(shares))], RESAMPLES)
-        weight = measured.weight[mine].sum()
-        total += weight * (drawn[:, 0] - drawn[:, 1]) / count
+        drawn = rng.multinomial(count, [*shares, max(0.0, 1 - sum(shares))], RESAMPLES)
+        total += weight[mine].sum() * (drawn[:, 0] - drawn[:, 1]) / count
     low, high = np.quantile(100 * total, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
+
+
+def mcnemar(lost: int, won: int) -> float:
+    """Return the two-sided p-value of McNemar's exact test that losses and gains are as likely."""
+    changed, fewer = lost + won, min(lost, won)
+    tail = sum(comb(changed, k) for k in range(fewer + 1))
+    return min(1.0, float(2 * tail / 2**changed))

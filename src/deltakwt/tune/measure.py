@@ -1,4 +1,4 @@
-"""What a setting costs and what it loses, on the first n clips of a pool."""
+"""What a setting costs and how much accuracy it loses, on clips of a pool."""
 
 from __future__ import annotations
 
@@ -12,34 +12,36 @@ from numpy.typing import NDArray
 
 from deltakwt.core.config import Config
 from deltakwt.core.engine import Engine
-from deltakwt.core.macs import dense_macs
-from deltakwt.core.setting import PLAIN, FrontEndSetting, Thresholds
-from deltakwt.tune.mix import GROUPS, Mix
-from deltakwt.tune.pool import Pool
-from deltakwt.tune.space import Point
+from deltakwt.core.macs import MHSA_PRODUCTS, dense_macs
+from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting
+from deltakwt.tune.intervals import Interval, mcnemar, paired_bootstrap, standard_error, wilson
+from deltakwt.tune.pool import GROUPS, ZERO, Mix, Pool
 
 Floats = NDArray[np.float64]
-POINTS_PER_NAT = 45.0  # of mean divergence, as KWT-1 loses them
+POINTS_PER_NAT = 45.0  # points of accuracy that KWT-1 loses per nat of mean divergence
 TIMED_CLIPS = 64
 TIMED_RUNS = 3
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One setting on n clips, each clip against the dense model on plain features."""
+class Measurement:
+    """One setting on n clips, compared clip by clip with the dense model on plain features.
 
-    point: Point
-    right: NDArray[np.bool_]  # (n,) the label is found (or, without labels, the dense answer)
+    All losses are in points (percent) of accuracy, over the mix.
+    """
+
+    setting: Setting
+    right: NDArray[np.bool_]  # (n,) the answer is the label (without labels: the dense answer)
     dense_right: NDArray[np.bool_]  # (n,)
-    doubt: Floats  # (n,) 1 - probability of the target
-    dense_doubt: Floats  # (n,)
+    error: Floats  # (n,) 1 - probability of the target
+    dense_error: Floats  # (n,)
     divergence: Floats  # (n,) KL(dense || delta) in nats
     percent: Floats  # (n,) MACs of the whole model
-    mhsa_percent: Floats  # (n,)
+    mhsa_percent: Floats  # (n,) MACs of attention
     weight: Floats  # (n,) in accuracy; sums to 1
     cost_weight: Floats  # (n,) in cost; sums to 1
     groups: NDArray[np.int64]  # (n,)
-    ms: float | None = None  # a clip, one core, features to logits
+    ms: float | None = None  # per clip, one core, features to logits
     distance: Floats | None = None  # (n,) of the logits from the dense ones on the same features
 
     def __len__(self) -> int:
@@ -47,81 +49,116 @@ class Measured:
 
     @property
     def accuracy(self) -> float:
-        """Percent."""
+        """Accuracy in percent."""
         return float(100 * self.weight @ self.right)
 
     @property
     def dense_accuracy(self) -> float:
+        """Accuracy of the dense model in percent."""
         return float(100 * self.weight @ self.dense_right)
 
     @property
+    def change(self) -> NDArray[np.int64]:
+        """(n,) +1 where only the dense model is right, -1 where only this setting is, else 0."""
+        return self.dense_right.astype(np.int64) - self.right
+
+    @property
     def loss(self) -> float:
-        """Points of accuracy that the dense model has more."""
+        """Accuracy of the dense model minus accuracy of this setting."""
         return self.dense_accuracy - self.accuracy
 
     @property
-    def soft_loss(self) -> float:
-        """Points of expected error more than dense: smooth where `loss` counts whole clips."""
-        return float(100 * self.weight @ (self.doubt - self.dense_doubt))
+    def expected_loss(self) -> float:
+        """Increase of the expected error, which is smooth where `loss` counts whole clips."""
+        return float(100 * self.weight @ (self.error - self.dense_error))
 
     @property
-    def strain(self) -> float:
-        """The smooth loss that a search follows, in points.
+    def search_loss(self) -> float:
+        """The smooth loss that a search minimises.
 
-        Half of it counts how far every answer moved, wrong ones too. Of all figures of one half
-        of the validation clips, divergence tells most about the loss on the other half.
+        Half of it is the divergence, to which every clip contributes. Of all figures of one half
+        of the validation clips, the divergence predicts the loss on the other half best.
         """
-        return (self.soft_loss + POINTS_PER_NAT * self.kl) / 2
+        return (self.expected_loss + POINTS_PER_NAT * self.kl) / 2
 
     @property
-    def drift(self) -> float:
-        """Mean distance of the logits. Every clip adds to it, not only those in doubt, so that it
-        tells the worth of single thresholds apart with few clips.
+    def logit_distance(self) -> float:
+        """Mean distance of the logits from the dense ones.
+
+        Every clip contributes, not only the doubtful ones, so few clips are enough to compare
+        single thresholds.
         """
-        assert self.distance is not None, "ask for it"
+        assert self.distance is not None, "measure with distance=True"
         return float(self.weight @ self.distance)
 
     @property
     def kl(self) -> float:
+        """Mean divergence from the dense model in nats."""
         return float(self.weight @ self.divergence)
 
     @property
     def macs(self) -> float:
-        """Percent of the whole model's MACs, over the cost mix."""
+        """MACs of the whole model in percent of dense, over the cost mix."""
         return float(self.cost_weight @ self.percent)
 
     @property
     def mhsa(self) -> float:
+        """MACs of attention in percent of dense, over the cost mix."""
         return float(self.cost_weight @ self.mhsa_percent)
 
     @cached_property
-    def deficit(self) -> float:
-        """The loss that a choice goes by: half in whole clips, half in probability.
+    def blended_loss(self) -> float:
+        """The loss by which settings are chosen: the mean of `loss` and `expected_loss`.
 
-        Both mean points of accuracy; together they vary less from clips to other clips.
+        Together they vary less from one set of clips to another than each alone.
         """
-        return (self.loss + self.soft_loss) / 2
+        return (self.loss + self.expected_loss) / 2
 
     @cached_property
-    def deficit_error(self) -> float:
-        """Standard error of `deficit`."""
-        clips = self.dense_right.astype(float) - self.right
-        return self._error((clips + self.doubt - self.dense_doubt) / 2)
+    def blended_error(self) -> float:
+        """Standard error of `blended_loss`."""
+        return standard_error(self._blended_change, self.weight, self.groups)
 
     @cached_property
     def loss_error(self) -> float:
-        """Standard error of `loss`: the clips are paired, only those that change count."""
-        return self._error(self.dense_right.astype(float) - self.right)
+        """Standard error of `loss`."""
+        return standard_error(self.change.astype(float), self.weight, self.groups)
 
-    def _error(self, change: Floats) -> float:
-        variance = 0.0
-        for group in np.unique(self.groups):
-            mine = self.groups == group
-            variance += self.weight[mine].sum() ** 2 * change[mine].var() / mine.sum()
-        return float(100 * np.sqrt(variance))
+    @property
+    def _blended_change(self) -> Floats:
+        return (self.change + self.error - self.dense_error) / 2
+
+    def group_losses(self) -> dict[str, tuple[int, float, float]]:
+        """Return clips, blended loss and its standard error of every group that has a weight."""
+        change = self._blended_change
+        found = {}
+        for number in np.unique(self.groups[self.weight > 0]):
+            mine = self.groups == number
+            count = int(mine.sum())
+            error = 100 * float(change[mine].std()) / count**0.5
+            found[GROUPS[number]] = (count, 100 * float(change[mine].mean()), error)
+        return found
+
+    def accuracy_interval(self) -> Interval:
+        """Return Wilson's 95% interval of the accuracy, for the effective number of clips.
+
+        Digital silence is one clip whatever it weighs, and its answer does not vary.
+        """
+        weight = self.weight[self.groups != ZERO]
+        count = float(1 / (weight**2).sum()) if weight.any() else len(weight)
+        return wilson(self.accuracy, count)
+
+    def loss_interval(self, seed: int = 0) -> Interval:
+        """Return the paired bootstrap's 95% interval of the loss."""
+        return paired_bootstrap(self.change, self.weight, self.groups, seed)
+
+    def mcnemar(self) -> float:
+        """Return the p-value of McNemar's test over the clips that count."""
+        change = self.change[self.weight > 0]
+        return mcnemar(int((change > 0).sum()), int((change < 0).sum()))
 
     def by_group(self) -> dict[str, dict[str, float]]:
-        """Accuracy and MACs, group by group."""
+        """Return accuracy and MACs of every group."""
         found = {}
         for number in np.unique(self.groups):
             mine = self.groups == number
@@ -148,7 +185,7 @@ class Measured:
         }
 
 
-class Judge:
+class Evaluator:
     """Measures settings of one model on one pool, with one mix."""
 
     def __init__(
@@ -169,39 +206,39 @@ class Judge:
         self.targets = pool.targets if pool.labelled else answers
         self.dense_right = answers == self.targets
         rows = np.arange(len(pool))
-        self.dense_doubt = 1 - np.exp(self.dense[rows, self.targets])
+        self.dense_error = 1 - np.exp(self.dense[rows, self.targets])
 
     def measure(
-        self, point: Point, count: int | None = None, turn: int = 0, *, drift: bool = False
-    ) -> Measured:
-        """On `count` clips, or all of them; another turn takes others."""
+        self, setting: Setting, count: int | None = None, turn: int = 0, *, distance: bool = False
+    ) -> Measurement:
+        """Measure on `count` clips, or on all of them; every turn takes other clips."""
         chosen = self.pool.window(count, turn)
-        features = self.pool.features(self.engine, point.front_end)[chosen]
-        batch = self.engine.batch(features, thresholds=point.thresholds)
+        features = self.pool.features(self.engine, setting.front_end)[chosen]
+        batch = self.engine.batch(features, setting)
         assert batch.macs is not None
         logs = _log_softmax(batch.logits)
         dense, targets = self.dense[chosen], self.targets[chosen]
-        whole = dense_macs(self.config)
-        return Measured(
-            point,
+        whole, mhsa = dense_macs(self.config), slice(0, len(MHSA_PRODUCTS))
+        return Measurement(
+            setting,
             logs.argmax(axis=1) == targets,
             self.dense_right[chosen],
             1 - np.exp(logs[np.arange(len(chosen)), targets]),
-            self.dense_doubt[chosen],
+            self.dense_error[chosen],
             (np.exp(dense) * (dense - logs)).sum(axis=1),
             100 * batch.macs.sum(axis=(1, 2)) / whole.sum(),
-            100 * batch.macs[:, :, :4].sum(axis=(1, 2)) / whole[:, :4].sum(),
+            100 * batch.macs[:, :, mhsa].sum(axis=(1, 2)) / whole[:, mhsa].sum(),
             self.pool.weights(self.mix, chosen),
             self.pool.weights(self.cost_mix, chosen),
             self.pool.groups[chosen],
-            self.milliseconds(point) if self.timed else None,
-            self._distance(logs, point.front_end, chosen) if drift else None,
+            self.milliseconds(setting) if self.timed else None,
+            self._distance(logs, setting.front_end, chosen) if distance else None,
         )
 
     def _distance(
         self, logs: Floats, front_end: FrontEndSetting, chosen: NDArray[np.int64]
     ) -> Floats:
-        """(chosen,) from the dense logits on the same features, whatever their common offset."""
+        """Return the distances (chosen,) from the dense logits, without their common offset."""
         if front_end not in self._dense:
             features = self.pool.features(self.engine, front_end)
             self._dense[front_end] = _log_softmax(self.engine.batch(features).logits)
@@ -209,39 +246,26 @@ class Judge:
         gap -= gap.mean(axis=1, keepdims=True)
         return np.asarray(np.sqrt((gap**2).sum(axis=1)))
 
-    def milliseconds(self, point: Point | None) -> float:
-        """A clip of the cost mix on one core, features to logits; None is the dense model.
-
-        Of several runs the fastest, since whatever else the machine does only adds.
-        """
-        chosen, weight = self._timed_clips()
-        front_end = point.front_end if point else PLAIN
-        thresholds = point.thresholds if point else None
-        features = self.pool.features(self.engine, front_end)
+    def milliseconds(self, setting: Setting = DENSE) -> float:
+        """Return the time of a clip of the cost mix on one core, from features to logits."""
+        features = self.pool.features(self.engine, setting.front_end)
         total = 0.0
-        for members, share in zip(chosen, weight, strict=True):
+        for group in self.cost_mix.groups:
+            members = np.flatnonzero(self.pool.groups == GROUPS.index(group))[:TIMED_CLIPS]
             clips = np.ascontiguousarray(features[members])
-            total += share * _fastest(self.engine, clips, thresholds)
+            total += self.cost_mix[group] * _fastest(self.engine, clips, setting)
         return total
 
-    def _timed_clips(self) -> tuple[list[NDArray[np.int64]], list[float]]:
-        """Some clips of each group that costs, and what the group weighs."""
-        chosen, weights = [], []
-        for group in self.cost_mix.groups:
-            members = np.flatnonzero(self.pool.groups == GROUPS.index(group))
-            chosen.append(members[:TIMED_CLIPS])
-            weights.append(self.cost_mix[group])
-        return chosen, weights
 
+def _fastest(engine: Engine, features: NDArray[np.float32], setting: Setting) -> float:
+    """Return the processor time in milliseconds per clip: the fastest of several runs.
 
-def _fastest(engine: Engine, features: NDArray[np.float32], thresholds: Thresholds | None) -> float:
-    """Milliseconds a clip, of the processor's time: on one thread that is the time it takes, but
-    for what else the machine does.
+    Other work on the machine can only make a run slower.
     """
     times = []
     for _ in range(TIMED_RUNS):
         start = time.process_time()
-        engine.batch(features, thresholds=thresholds, threads=1)
+        engine.batch(features, setting, threads=1)
         times.append(time.process_time() - start)
     return 1e3 * min(times) / len(features)
 

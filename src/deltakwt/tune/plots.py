@@ -1,4 +1,4 @@
-"""Pictures of a tuning: the front, its thresholds, and what each threshold is worth."""
+"""Figures of a tuning and of a sweep."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from deltakwt.core.errors import MissingExtra
 from deltakwt.core.setting import SITES
-from deltakwt.tune.confirm import Choice
-from deltakwt.tune.measure import Measured
-from deltakwt.tune.refine import NUDGE, Slopes
+from deltakwt.tune.goals import Choice
+from deltakwt.tune.measure import Measurement
+from deltakwt.tune.refine import NUDGE, Slopes, threshold_table
+from deltakwt.tune.sweep import SweepPoint
 
-RED, GREEN, BLUE, GREY = "#b3242b", "#2a7f3f", "#1f5fa8", "#8a8a8a"
+MAC_TICKS = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100)
+RED, GREEN, BLUE = "#b3242b", "#2a7f3f", "#1f5fa8"
 
 
 def _pyplot() -> Any:
@@ -29,9 +31,9 @@ def _pyplot() -> Any:
 
 
 def plot_front(
-    path: Path, measured: Sequence[Measured], choices: Sequence[Choice], title: str
+    path: Path, measured: Sequence[Measurement], choices: Sequence[Choice], title: str
 ) -> None:
-    """Accuracy against MACs, and the speed-up that they would be: the paper's figure."""
+    """Draw accuracy against MACs of the whole model, and the speed-up that follows from them."""
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
     dense = measured[0].dense_accuracy
@@ -69,11 +71,75 @@ def plot_front(
     _save(plt, figure, path)
 
 
-def plot_parallel(path: Path, measured: Sequence[Measured], layers: int, title: str) -> None:
-    """One line a setting across the sites (the geometric mean over layers), coloured by loss."""
+def plot_sweep(path: Path, points: Sequence[SweepPoint], seed: int, title: str) -> None:
+    """Draw the paper's figure: accuracy and speed-up against attention MACs on the full set.
+
+    The legend gives the thresholds in the paper's order. Bars are paired 95% intervals of the loss
+    against the dense model.
+    """
+    plt = _pyplot()
+    figure, axes = plt.subplots(figsize=(11, 6), layout="constrained")
+    second = axes.twinx()
+    finals = [point.final for point in points]
+    dense = finals[0].dense_accuracy
+    axes.axhline(dense, color=BLUE, linewidth=0.8, linestyle=":")
+    axes.plot(100, dense, "o", color=BLUE, markersize=8, label=f"dense: {dense:.2f}%, 100% MACs")
+    shades = plt.cm.Reds(np.linspace(1.0, 0.4, len(points)))
+    for point, final, shade in zip(points, finals, shades, strict=True):
+        low, high = final.loss_interval(seed)
+        error = [[max(0.0, high - final.loss)], [max(0.0, final.loss - low)]]
+        label = f"{final.setting.thresholds}: {final.accuracy:.2f}%, {100 / final.mhsa:.1f}x"
+        axes.errorbar(
+            final.mhsa,
+            final.accuracy,
+            error,
+            fmt="^",
+            color=shade,
+            markersize=8,
+            capsize=3,
+            elinewidth=1,
+            label=label,
+        )
+        second.plot(final.mhsa, 100 / final.mhsa, "v", color=GREEN, markersize=6, alpha=0.8)
+        if point.adjusted is not None:
+            axes.plot(
+                point.full.mhsa,
+                point.full.accuracy,
+                "^",
+                color="none",
+                markeredgecolor=shade,
+                markersize=6,
+            )
+    if any(point.adjusted is not None for point in points):
+        axes.plot([], [], "^", color="none", markeredgecolor="grey", label="before the adjustment")
+    axes.plot([], [], "v", color=GREEN, label="speed-up from MACs (right axis)")
+    axes.set_xlabel("MACs of attention (MHSA), % of dense, by the paper's count (logarithmic)")
+    axes.set_ylabel("accuracy, %", color=RED)
+    # Most settings lie below 20%, so the axis is logarithmic.
+    axes.set_xscale("log")
+    second.set_xscale("log")
+    ticks = [tick for tick in MAC_TICKS if tick >= 0.8 * min(final.mhsa for final in finals)]
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.grid(alpha=0.25)
+    second.set_ylabel("speed-up of attention from MACs, x", color=GREEN)
+    second.set_ylim(bottom=0)
+    axes.legend(
+        loc="center left",
+        bbox_to_anchor=(1.08, 0.5),
+        fontsize=8,
+        title="θ of X, Q, K, QKᵀ, softmax, heads: accuracy, speed-up",
+        title_fontsize=8,
+    )
+    axes.set_title(f"{title}\nbars: paired 95% intervals against dense", fontsize=10)
+    _save(plt, figure, path)
+
+
+def plot_parallel(path: Path, measured: Sequence[Measurement], layers: int, title: str) -> None:
+    """Draw one line per setting across the sites (geometric mean over layers), coloured by loss."""
     plt = _pyplot()
     figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
-    tables = [m.point.table(layers) for m in measured]
+    tables = [threshold_table(m.setting, layers) for m in measured]
     sites = [i for i in range(len(SITES)) if all((t[:, i] > 0).all() for t in tables)]
     values = np.array([np.exp(np.log(t[:, sites]).mean(axis=0)) for t in tables])  # (n, sites)
     low, high = values.min(axis=0), values.max(axis=0)
@@ -96,11 +162,11 @@ def plot_parallel(path: Path, measured: Sequence[Measured], layers: int, title: 
 
 
 def plot_sensitivity(path: Path, slopes: Slopes, title: str) -> None:
-    """What raising each threshold by the same factor loses and saves, site by layer."""
+    """Draw what raising each threshold by the same factor loses and saves, by site and layer."""
     plt = _pyplot()
     figure, pair = plt.subplots(1, 2, figsize=(11, 5), layout="constrained", sharey=True)
     tables = (slopes.loss, slopes.saving)
-    names = ("logits further from dense", "MACs saved, % of the model")
+    names = ("distance of the logits from dense", "MACs saved, % of the model")
     for axes, table, name in zip(pair, tables, names, strict=True):
         most = float(np.abs(table).max()) or 1.0
         colours, least = ("RdBu_r", -most) if table is slopes.loss else ("Greens", 0.0)
@@ -110,7 +176,7 @@ def plot_sensitivity(path: Path, slopes: Slopes, title: str) -> None:
         axes.set_yticks(range(len(table)), range(1, len(table) + 1))
     pair[0].set_ylabel("layer")
     figure.suptitle(
-        f"{title} (each threshold times {NUDGE:g}; noise of the left {slopes.noise:.2g})",
+        f"{title} (each threshold times {NUDGE:g}; standard error of the left {slopes.noise:.2g})",
         fontsize=10,
     )
     _save(plt, figure, path)

@@ -1,43 +1,91 @@
-"""Clips in memory: sound, group and target of each, features of each front end kept.
+"""Clips in memory, sorted into groups, and the mix that says how much each group counts.
 
-A pool is ordered so that every prefix is a stratified sample of the whole: a coarse look is the
-first few hundred clips, a closer look some more, and no look needs another one's results again.
+A pool is ordered so that every prefix is a stratified sample of the whole. A quick measurement
+uses the first few hundred clips; a more exact one uses more clips from the same order.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.audio import read_blocks
-from deltakwt.core.config import CLIP_SAMPLES, FEATURES, FRAMES, SILENCE, UNKNOWN
+from deltakwt.core.config import FEATURES, FRAMES
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import PLAIN, FrontEndSetting
-from deltakwt.data.speech_commands import Clip, Failed, Manifest, batches
-from deltakwt.tune.mix import GROUPS, Mix
+from deltakwt.data.speech_commands import Failed
 
-FEATURE_BYTES = 1 << 30  # features of the front ends used last
-MAX_RECORDED = 4_000  # seconds of recordings without labels
-SOUND_SUFFIXES = (".wav", ".flac", ".ogg", ".mp3")
+# Clips as they were recorded, then groups made from the spoken ones by augmentation.
+RECORDED_GROUPS = ("words", "unknown", "zero", "noise")
+AUGMENTED_GROUPS = ("telephone", "noisy", "shifted")
+GROUPS = RECORDED_GROUPS + AUGMENTED_GROUPS
+ZERO = GROUPS.index("zero")
+FEATURE_CACHE_BYTES = 1 << 30  # features of the most recently used front ends
 UNLABELLED = -1
 
-Report = Callable[[float, float], None]
 Features = NDArray[np.float32]  # (n, 98, 40)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """The weight of each group; the weights sum to one.
+
+    Accuracy and cost can have different mixes: a device that always listens spends most of its
+    time on noise, while its accuracy is decided by words.
+    """
+
+    weights: tuple[float, ...]  # in the order of GROUPS
+
+    @classmethod
+    def parse(cls, text: str, option: str = "--mix") -> Mix:
+        """Read "words=10,unknown=1,zero=1". Groups that are not named have weight zero."""
+        weights: dict[str, float] = {}
+        for part in text.split(","):
+            name, _, number = part.strip().partition("=")
+            if name not in GROUPS:
+                raise DeltakwtError(
+                    f"{option} {text}: unknown group {name!r}; groups are {', '.join(GROUPS)}"
+                )
+            try:
+                weights[name] = float(number)
+            except ValueError:
+                raise DeltakwtError(f"{option} {text}: {number!r} is not a number") from None
+            if not 0 <= weights[name] < math.inf:
+                raise DeltakwtError(f"{option} {text}: a weight must be 0 or more")
+        if not any(weights.values()):
+            raise DeltakwtError(f"{option} {text}: all weights are zero; make one of them positive")
+        return cls.of(weights)
+
+    @classmethod
+    def of(cls, weights: Mapping[str, float]) -> Mix:
+        """Return the mix with these weights, scaled to sum to one."""
+        total = sum(weights.values())
+        return cls(tuple(weights.get(group, 0.0) / total for group in GROUPS))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups with a weight above zero."""
+        return tuple(g for g, weight in zip(GROUPS, self.weights, strict=True) if weight)
+
+    def __getitem__(self, group: str) -> float:
+        return self.weights[GROUPS.index(group)]
+
+    def __str__(self) -> str:
+        return ",".join(f"{group}={self[group]:.4g}" for group in self.groups)
 
 
 @dataclass
 class Pool:
-    """n clips."""
+    """n clips with their groups and labels; the features of each front end are computed once."""
 
     name: str  # what these clips are, for reports
     audio: NDArray[np.float32]  # (n, 16000)
@@ -52,22 +100,23 @@ class Pool:
 
     @property
     def labelled(self) -> bool:
+        """Whether every clip has a label."""
         return bool((self.targets != UNLABELLED).all())
 
     def window(self, count: int | None, turn: int = 0) -> NDArray[np.int64]:
-        """Which `count` clips the turn-th look takes: the first ones, then others, round and round.
+        """Return the numbers of `count` clips; each turn takes the next ones, cyclically.
 
-        Digital silence is in every look.
+        Digital silence is a single clip and belongs to every window.
         """
         numbers = np.arange(len(self))
         if count is None or count >= len(self):
             return numbers
-        silent = self.groups == GROUPS.index("zero")
-        sounding = np.roll(numbers[~silent], -turn * count)
-        return np.concatenate([numbers[silent], sounding])[:count]
+        silent = self.groups == ZERO
+        others = np.roll(numbers[~silent], -turn * count)
+        return np.concatenate([numbers[silent], others])[:count]
 
     def weights(self, mix: Mix, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
-        """(chosen,) weight of each clip, so that the groups weigh as the mix says; sums to one."""
+        """Return the weight of each chosen clip: each group weighs what the mix says, in all 1."""
         groups = self.groups[chosen]
         sizes = np.bincount(groups, minlength=len(GROUPS))
         missing = [g for i, g in enumerate(GROUPS) if mix.weights[i] and not sizes[i]]
@@ -76,34 +125,34 @@ class Pool:
         return np.asarray((np.array(mix.weights) / np.maximum(sizes, 1))[groups])
 
     def features(self, engine: Engine, front_end: FrontEndSetting = PLAIN) -> Features:
-        """(n, 98, 40) of one front end, computed once."""
+        """Return the features (n, 98, 40) of one front end, from the cache where possible."""
         if front_end not in self._features:
             made = np.empty((len(self), FRAMES, FEATURES), np.float32)
 
-            def one(number: int) -> None:
+            def compute(number: int) -> None:
                 made[number] = engine.features(self.audio[number], front_end)
 
             with ThreadPoolExecutor(os.cpu_count()) as workers:
-                list(workers.map(one, range(len(self))))
-            while self._features and (len(self._features) + 1) * made.nbytes > FEATURE_BYTES:
+                list(workers.map(compute, range(len(self))))
+            while self._features and (len(self._features) + 1) * made.nbytes > FEATURE_CACHE_BYTES:
                 self._features.popitem(last=False)
             self._features[front_end] = made
         self._features.move_to_end(front_end)
         return self._features[front_end]
 
     def counts(self) -> dict[str, int]:
-        """Clips of each group that has any."""
+        """Return the number of clips of each group that has any."""
         sizes = np.bincount(self.groups, minlength=len(GROUPS))
         return {group: int(n) for group, n in zip(GROUPS, sizes, strict=True) if n}
 
     def fingerprint(self) -> str:
-        """Of the sound itself: the same clips in the same order, whatever they are called."""
+        """Return a hash of the sound, so that two pools with equal clips are recognised."""
         digest = hashlib.sha256(self.groups.tobytes() + self.targets.tobytes())
         digest.update(self.audio[:, ::97].tobytes())
         return digest.hexdigest()[:16]
 
     def take(self, chosen: Sequence[int] | NDArray[np.int64], name: str) -> Pool:
-        """A part of it."""
+        """Return a pool of the chosen clips."""
         return Pool(
             name,
             self.audio[chosen],
@@ -112,12 +161,23 @@ class Pool:
             [self.sources[i] for i in chosen],
         )
 
+    def joined(self, other: Pool) -> Pool:
+        """Return a pool of these clips and the other's."""
+        return Pool(
+            self.name,
+            np.concatenate([self.audio, other.audio]),
+            np.concatenate([self.groups, other.groups]),
+            np.concatenate([self.targets, other.targets]),
+            self.sources + other.sources,
+            self.failed + other.failed,
+        )
+
     def hold_out(self, share: float, seed: int) -> tuple[Pool, Pool]:
-        """Clips to search with and clips to report on, of different speakers or recordings."""
+        """Return two pools without a common speaker or recording: for the search, for the test."""
         sources = sorted(set(self.sources))
         if len(sources) < 2:
             raise DeltakwtError(
-                f"{self.name}: one recording cannot be held out from itself; give --test"
+                f"{self.name}: has one recording, none can be held out for the test; give --test"
             )
         random.Random(seed).shuffle(sources)
         held = set(sources[: max(1, round(share * len(sources)))])
@@ -128,99 +188,11 @@ class Pool:
         )
 
     def stratified(self, seed: int) -> Pool:
-        """The same clips in an order whose every prefix has each group and label in proportion."""
-        dice = np.random.default_rng(seed)
+        """Return the clips in an order whose prefixes keep the shares of all groups and labels."""
+        rng = np.random.default_rng(seed)
         place = np.empty(len(self))
         for group, target in sorted(set(zip(self.groups, self.targets, strict=True))):
             members = np.flatnonzero((self.groups == group) & (self.targets == target))
-            ranks = (dice.permutation(len(members)) + dice.random()) / len(members)
-            # The one zero clip belongs to every prefix.
-            place[members] = -1.0 if GROUPS[group] == "zero" else ranks
+            ranks = (rng.permutation(len(members)) + rng.random()) / len(members)
+            place[members] = -1.0 if group == ZERO else ranks
         return self.take(np.argsort(place, kind="stable"), self.name)
-
-
-def load_pool(
-    manifest: Manifest, labels: Sequence[str], name: str, report: Report | None = None
-) -> Pool:
-    """Read the clips of a manifest. A clip that cannot be read is left out and listed."""
-    failed: list[Failed] = []
-    clips: list[Clip] = []
-    sounds: list[NDArray[np.float32]] = []
-    for good, audio in batches(manifest, 256, os.cpu_count() or 1, failed.append):
-        clips += good
-        sounds.append(audio)
-        if report:
-            report(len(clips), len(manifest.clips))
-    if not clips:
-        raise DeltakwtError(f"{manifest.root}: no clip could be read: {failed[0][1]}")
-    index = {label: number for number, label in enumerate(labels)}
-    missing = {clip.label for clip in clips} - set(index)
-    if missing:
-        raise DeltakwtError(f"{manifest.root}: the model has no label {min(missing)!r}")
-    return Pool(
-        name,
-        np.concatenate(sounds),
-        np.array([GROUPS.index(group_of(clip)) for clip in clips]),
-        np.array([index[clip.label] for clip in clips]),
-        [source_of(clip) for clip in clips],
-        failed,
-    )
-
-
-def group_of(clip: Clip) -> str:
-    if clip.label == SILENCE:
-        return "zero" if clip.path is None else "noise"
-    return "unknown" if clip.label == UNKNOWN else "words"
-
-
-def source_of(clip: Clip) -> str:
-    """The speaker, as Speech Commands names its files; else the file."""
-    if clip.path is None:
-        return SILENCE
-    name = Path(clip.path).name
-    speaker = name.partition("_nohash_")[0]
-    return speaker if speaker != name else f"{clip.path}@{clip.offset}"
-
-
-def load_recordings(root: Path, seed: int) -> Pool:
-    """Sound files of any length without labels, below `root`, as seconds of group `words`."""
-    files = sorted(p for p in root.rglob("*") if p.suffix.lower() in SOUND_SUFFIXES)
-    if not files:
-        raise DeltakwtError(f"{root}: holds no sound files ({', '.join(SOUND_SUFFIXES)})")
-    random.Random(seed).shuffle(files)
-    seconds: list[NDArray[np.float32]] = []
-    sources: list[str] = []
-    failed: list[Failed] = []
-    for path in files:
-        try:
-            cuts = _seconds(path, MAX_RECORDED - len(seconds))
-        except DeltakwtError as error:
-            failed.append((str(path), str(error)))
-            continue
-        seconds += cuts
-        name = path.name.partition("_nohash_")[0]
-        sources += [name] * len(cuts)
-        if len(seconds) >= MAX_RECORDED:
-            break
-    if not seconds:
-        raise DeltakwtError(f"{root}: no recording could be read: {failed[0][1]}")
-    count = len(seconds)
-    groups = np.full(count, GROUPS.index("words"))
-    targets = np.full(count, UNLABELLED)
-    return Pool(root.name, np.stack(seconds), groups, targets, sources, failed)
-
-
-def _seconds(path: Path, most: int) -> list[NDArray[np.float32]]:
-    """Consecutive seconds of a file; a rest of less than half a second is dropped."""
-    cuts: list[NDArray[np.float32]] = []
-    held = np.zeros(0, np.float32)
-    for block in read_blocks(path):
-        held = np.concatenate((held, block))
-        while len(held) >= CLIP_SAMPLES and len(cuts) < most:
-            cuts.append(held[:CLIP_SAMPLES].copy())
-            held = held[CLIP_SAMPLES:]
-        if len(cuts) >= most:
-            return cuts
-    if not cuts or len(held) > CLIP_SAMPLES // 2:
-        cuts.append(np.pad(held, (0, CLIP_SAMPLES - len(held))))
-    return cuts

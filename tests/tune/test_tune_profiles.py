@@ -10,10 +10,9 @@ import pytest
 from deltakwt.core.macs import dense_macs
 from deltakwt.core.model import Model, load
 from deltakwt.data.speech_commands import draw, read
-from deltakwt.tune.goals import NAMED
 from deltakwt.weights.registry import SHIPPED, import_tflite
 
-MODELS = sorted(path.parent.name for path in SHIPPED.glob("*/profiles.json"))
+MODELS = sorted(path.parent.name for path in SHIPPED.glob("*/config.json"))
 
 
 @pytest.fixture(params=[*MODELS, "the authors' KWT-1"])
@@ -24,10 +23,15 @@ def tuned(request: pytest.FixtureRequest, tmp_path: Path) -> Model:
     return load(tmp_path / "imported")
 
 
-def test_a_model_carries_its_profiles_and_lossless_is_the_default(tuned: Model) -> None:
-    assert set(NAMED) <= set(tuned.profiles.profiles)
-    assert tuned.profile == "lossless"
-    for name in NAMED:
+def automatic(model: Model) -> tuple[str, ...]:
+    """Return the names of the profiles that a tuning without goals makes, the default first."""
+    assert model.profiles.default is not None
+    return (model.profiles.default, "balanced", "fast")
+
+
+def test_a_model_has_its_profiles_with_figures_and_commands(tuned: Model) -> None:
+    assert tuned.setting == tuned.profiles[automatic(tuned)[0]].setting
+    for name in automatic(tuned):
         profile = tuned.profiles[name]
         measured = profile.measured
         low, high = measured["loss_interval"]
@@ -35,7 +39,7 @@ def test_a_model_carries_its_profiles_and_lossless_is_the_default(tuned: Model) 
         assert measured["ms"] < measured["dense_ms"]
         assert measured["data"] != measured["searched"]
         assert profile.command.startswith("deltakwt tune ")
-    costs = [tuned.profiles[name].measured["macs_percent"] for name in NAMED]
+    costs = [tuned.profiles[name].measured["macs_percent"] for name in automatic(tuned)]
     assert costs == sorted(costs, reverse=True)
 
 
@@ -43,9 +47,9 @@ def test_profiles_do_on_real_clips_what_they_say(tuned: Model, shared: Path) -> 
     manifest = draw(shared / "data" / "speech_commands_test_set_v0.02", "test", limit=60, seed=1)
     audio = np.stack([read(manifest, clip) for clip in manifest.clips])
     dense = tuned.engine.batch(audio).logits.argmax(axis=1)
-    for name in NAMED:
+    for name in automatic(tuned):
         profile = tuned.profiles[name]
-        batch = tuned.engine.batch(audio, thresholds=profile.thresholds, steady=profile.steady)
+        batch = tuned.engine.batch(audio, profile.setting)
         assert (batch.logits.argmax(axis=1) == dense).mean() >= 0.88
         assert batch.macs is not None
         whole = 100 * batch.macs.sum(axis=(1, 2)).mean() / dense_macs(tuned.config).sum()

@@ -21,12 +21,13 @@ import soundfile
 
 from deltakwt.core.config import Config
 from deltakwt.core.model import load
+from deltakwt.data.speech_commands import load_manifest
 from deltakwt.weights.folder import Weights, random_tensors, save_folder
 from deltakwt.weights.profiles import load_profiles
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SMALL = Config(dim=16, heads=2, mlp=32, layers=2)
-QUICK = ("--trials", "8", "--clips", "24", "--mix", "words=4,unknown=1,zero=1")
+QUICK = ("--trials", "8", "--trial-clips", "24", "--mix", "words=4,unknown=1,zero=1")
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_tune_writes_profiles_that_the_model_then_uses(
     assert json.loads(again.stdout)["search"]["trials"] == document["search"]["trials"]
     assert json.loads(again.stdout)["profiles"]["tuned"]["thresholds"] == tuned["thresholds"]
     model = load(small_model)
-    model.profile = "tuned"
+    model.setting = "tuned"
     assert model(np.zeros(16_000)).macs is not None
 
 
@@ -78,28 +79,73 @@ def test_own_recordings_without_labels(deltakwt: Run, small_model: Path, tmp_pat
         sound = dice.normal(0, 0.1, 6 * 8_000)
         soundfile.write(tmp_path / "own" / f"room {number}.flac", sound, 8_000)
     command = ("tune", "--model", small_model, "--data", tmp_path / "own", "--agree", "50")
-    command += ("--out", tmp_path / "out", *QUICK, "--no-refine", "--steady", "smooth_1.5")
+    command += ("--out", tmp_path / "out", *QUICK, "--no-refine", "--front-end", "smooth_1.5")
     done = deltakwt(*command, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["profiles"]["tuned"]["steady"]["floor"] == 1.5
+    assert document["profiles"]["tuned"]["front_end"]["floor"] == 1.5
     assert document["profiles"]["tuned"]["dense_accuracy"] == pytest.approx(100)
     seconds = document["search"]["clips"]["words"] + document["test"]["clips"]["words"]
     assert seconds == 4 * 6
 
 
-def test_sweep_runs_the_papers_experiment(
-    deltakwt: Run, small_model: Path, test_set: Path, tmp_path: Path
+def test_tune_weighs_augmented_groups(
+    deltakwt: Run, small_model: Path, full_set: Path, tmp_path: Path
 ) -> None:
-    command = ("sweep", "--model", small_model, "--data", test_set, "--subset", "12")
-    grid = ("--grid", "x=0.05,0.2", "--grid", "softmax=0.001,0.01", "--least-accuracy", "0")
-    done = deltakwt(*command, *grid, "--out", tmp_path / "sweep", "--json")
+    command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "out")
+    mix = ("--mix", "words=4,telephone=1,noisy=1,shifted=1", "--trials", "4", "--trial-clips", "40")
+    done = deltakwt(*command, *mix, "--no-refine", "--max-macs", "99", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert len(document["settings"]) == 4
-    assert document["subset"] == 12
-    assert 1 <= len(document["pareto"]) <= 4
-    assert (tmp_path / "sweep" / "sweep.png").exists()
+    words, spoken = 30, 36  # three clips of each of ten keywords and of two other words
+    assert document["search"]["clips"] == {
+        "words": words,
+        "telephone": spoken,
+        "noisy": spoken,
+        "shifted": spoken,
+    }
+    assert set(document["profiles"]["tuned"]["groups"]) == {
+        "words",
+        "telephone",
+        "noisy",
+        "shifted",
+    }
+
+
+def test_sweep_runs_the_experiment_of_the_paper(
+    deltakwt: Run, small_model: Path, test_set: Path, full_set: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "sweep"
+    command = ("sweep", "--model", small_model, "--data", test_set, "--subset", "12")
+    options = ("--trials", "40", "--least-accuracy", "0", "--out", out, "--adjust-clips", "16")
+    done = deltakwt(*command, *options, "--validation", full_set, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert json.loads((out / "sweep.json").read_text()) == document
+    assert len(document["trials"]) == 40
+    assert len(load_manifest(out / "subset.json", test_set).clips) == 12
+    costs = [point["subset"]["mhsa_percent"] for point in document["front"]]
+    assert 2 <= len(costs) <= 12
+    assert costs == sorted(costs, reverse=True)
+    for point in document["front"]:
+        assert set(point["thresholds"]) == {"x", "q", "k", "scores", "softmax", "heads"}
+        for measured in (point["full"], point["adjusted"]["full"]):
+            low, high = measured["loss_interval"]
+            assert low <= measured["loss"] <= high
+            assert 0 <= measured["mcnemar_p"] <= 1
+            assert measured["clips"] == 24
+    assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_sweep_without_validation_clips_does_not_adjust(
+    deltakwt: Run, small_model: Path, test_set: Path, tmp_path: Path
+) -> None:
+    command = ("sweep", "--model", small_model, "--data", test_set, "--out", tmp_path / "o")
+    quick = ("--subset", "12", "--trials", "3", "--json")
+    done = deltakwt(*command, *quick, "--least-accuracy", "0")
+    assert "--validation: not given, so the thresholds are not adjusted" in done.stderr
+    assert all(point["adjusted"] is None for point in json.loads(done.stdout)["front"])
+    assert_one_line(deltakwt(*command, *quick, "--least-accuracy", "101"), "--least-accuracy 101")
 
 
 @pytest.mark.parametrize(
@@ -108,14 +154,14 @@ def test_sweep_runs_the_papers_experiment(
         (("--sites", "x,y"), ("--sites", "unknown site 'y'")),
         (("--max-loss", "1", "--agree", "99"), ("exclude each other",)),
         (("--max-macs", "0.5"), ("--max-macs 0.5", "always runs")),
-        (("--steady", "calm"), ("steady 'calm'", "give plain")),
+        (("--front-end", "calm"), ("front end 'calm'", "give plain")),
         (("--mix", "speech=1"), ("--mix", "unknown group 'speech'")),
-        (("--storage", "mysql://db/x"), ("--storage mysql://db/x", "SQLite")),
+        (("--storage", "mysql://me:pw@db/x"), ("--storage mysql://me:***@db/x", "SQLite")),
         (("--storage", "no/where/s.db"), ("no such folder",)),
         (("--join", "other"), ("--join", "--storage")),
     ],
 )
-def test_wrong_use_is_told_in_one_line(
+def test_wrong_use_is_reported_in_one_line(
     deltakwt: Run,
     small_model: Path,
     full_set: Path,
@@ -190,7 +236,7 @@ def test_two_workers_share_a_study_in_postgresql_and_survive_a_killed_one(
     deltakwt: Run, postgresql: str, small_model: Path, full_set: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("psycopg", reason="needs psycopg")
-    quick = ("--model", small_model, "--data", full_set, "--clips", "24", "--max-macs", "99")
+    quick = ("--model", small_model, "--data", full_set, "--trial-clips", "24", "--max-macs", "99")
     command = ("tune", *quick, "--storage", postgresql, "--mix", "words=4,unknown=1,zero=1")
     main = (*command, "--study", "shared", "--out", tmp_path / "o", "--no-refine")
     first = deltakwt(*main, "--trials", "1")
@@ -223,7 +269,7 @@ def test_two_workers_share_a_study_in_postgresql_and_survive_a_killed_one(
     assert json.loads(last.stdout)["search"]["trials"] == sum(after.values())
 
 
-def test_a_lost_database_is_told_in_one_line(
+def test_a_lost_database_is_reported_in_one_line(
     deltakwt: Run, small_model: Path, full_set: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("psycopg", reason="needs psycopg")
@@ -238,6 +284,33 @@ def test_a_lost_database_is_told_in_one_line(
     (tmp_path / "broken.db").write_bytes(b"not a database" * 100)
     broken = deltakwt(*command, "--storage", tmp_path / "broken.db")
     assert_one_line(broken, "the database cannot be used", "broken.db", code=1)
+
+
+@pytest.mark.parametrize("form", ["user:pw", "query"])
+def test_a_database_password_is_neither_printed_nor_stored(
+    deltakwt: Run, postgresql: str, small_model: Path, full_set: Path, tmp_path: Path, form: str
+) -> None:
+    pytest.importorskip("psycopg", reason="needs psycopg")
+    url = postgresql.replace("tuner@", "tuner:s3cret%21@")
+    if form == "query":
+        url = postgresql.replace("tuner@", "") + "?user=tuner&password=s3cret%21"
+    out = tmp_path / "out"
+    command = ("tune", "--model", small_model, "--data", full_set, "--out", out, *QUICK)
+    command += ("--no-refine", "--max-macs", "99", f"--storage={url}", "--study", form)
+    done = deltakwt(*command)
+    assert done.returncode == 0, done.stderr
+    failed = deltakwt(*command, "--mix", "words=1")  # a study of other clips
+    unknown = deltakwt(*command, "--join", "none")
+    assert_one_line(failed, "is of another")
+    assert_one_line(unknown, "no such study in postgresql://", "***")
+    for text in (done.stdout + done.stderr, failed.stderr, unknown.stderr):
+        assert "s3cret" not in text
+    for file in (out / "front.json", small_model / "profiles.json"):
+        assert "s3cret" not in file.read_text()
+        assert "***" in file.read_text()
+    debug = deltakwt(*command[:-3], f"--storage={url.replace('/postgres', '/none')}", "--debug")
+    assert debug.returncode == 1
+    assert "s3cret" not in debug.stderr
 
 
 def workers_of(study: optuna.Study) -> dict[int, int]:

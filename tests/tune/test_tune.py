@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,21 +13,26 @@ from deltakwt.core.config import KWT1, Config
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import dense_macs
-from deltakwt.core.setting import SITES, FrontEndSetting, Thresholds
-from deltakwt.tune.front import dominated, hypervolume, pareto
-from deltakwt.tune.goals import Candidate, Goals, Unreachable, choose, estimate
-from deltakwt.tune.intervals import accuracy_interval, loss_interval, wilson
-from deltakwt.tune.measure import Judge, Measured
-from deltakwt.tune.mix import GROUPS, Mix
-from deltakwt.tune.pool import Pool
-from deltakwt.tune.refine import Slopes, hadamard, moved, slopes
-from deltakwt.tune.search import rungs
-from deltakwt.tune.space import Point, parse_sites
-from deltakwt.tune.sweep import PAPER_GRID, parse_grid, settings, subset_of
+from deltakwt.core.setting import SITES, FrontEndSetting, Setting, Thresholds
+from deltakwt.tune.goals import Candidate, Goals, Unreachable, choose, estimate, groups_over
+from deltakwt.tune.intervals import mcnemar, wilson
+from deltakwt.tune.measure import Evaluator, Measurement
+from deltakwt.tune.pool import GROUPS, Mix, Pool
+from deltakwt.tune.refine import (
+    Slopes,
+    adjusted,
+    hadamard,
+    moved,
+    slopes,
+    threshold_table,
+    with_table,
+)
+from deltakwt.tune.search import clip_counts, dominated, pareto, parse_sites
 from deltakwt.weights.folder import random_tensors
 
 SMALL = Config(dim=16, heads=2, mlp=32, layers=2)
-POINT = Point(Thresholds(*[0.1] * 8))
+SETTING = Setting(Thresholds(*[0.1] * 8))
+MIX = Mix.parse("words=10,unknown=1,zero=1")
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +51,9 @@ def pool() -> Pool:
     return Pool("made up", audio, groups, targets, [f"speaker {i // 3}" for i in range(60)])
 
 
-def test_mix_weights_sum_to_one_and_tell_what_is_wrong() -> None:
-    mix = Mix.parse("words=10,unknown=1,zero=1")
-    assert sum(mix.weights) == pytest.approx(1)
-    assert mix.groups == ("words", "unknown", "zero")
+def test_weights_of_a_mix_sum_to_one_and_bad_ones_are_refused() -> None:
+    assert sum(MIX.weights) == pytest.approx(1)
+    assert MIX.groups == ("words", "unknown", "zero")
     for text, message in (
         ("speech=1", "unknown group"),
         ("words=x", "number"),
@@ -81,26 +87,26 @@ def test_a_group_weighs_what_the_mix_says_however_many_clips_it_has(pool: Pool) 
     assert weights[-7:].sum() == pytest.approx(0.25)
 
 
-def test_a_judge_finds_no_loss_at_threshold_zero(engine: Engine, pool: Pool) -> None:
-    judge = Judge(SMALL, engine, pool, Mix.parse("words=10,unknown=1,zero=1"))
-    measured = judge.measure(Point(Thresholds(*[0.0] * 8)))
+def test_threshold_zero_has_no_loss(engine: Engine, pool: Pool) -> None:
+    evaluator = Evaluator(SMALL, engine, pool, MIX)
+    measured = evaluator.measure(Setting(Thresholds(*[0.0] * 8)))
     assert measured.loss == pytest.approx(0)
     assert measured.kl == pytest.approx(0, abs=1e-4)
-    assert measured.soft_loss == pytest.approx(0, abs=1e-2)
-    coarse = judge.measure(POINT)
+    assert measured.expected_loss == pytest.approx(0, abs=1e-2)
+    coarse = evaluator.measure(SETTING)
     assert coarse.macs < measured.macs <= 100
     whole = dense_macs(SMALL).sum()
-    counted = engine.batch(pool.features(engine), thresholds=POINT.thresholds).macs
+    counted = engine.batch(pool.features(engine), SETTING).macs
     assert counted is not None
     assert coarse.percent == pytest.approx(100 * counted.sum(axis=(1, 2)) / whole)
 
 
 def test_without_labels_the_dense_answer_is_the_target(engine: Engine, pool: Pool) -> None:
     unlabelled = Pool("own", pool.audio, pool.groups * 0, pool.targets * 0 - 1, pool.sources)
-    measured = Judge(SMALL, engine, unlabelled, Mix.parse("words=1")).measure(POINT)
+    measured = Evaluator(SMALL, engine, unlabelled, Mix.parse("words=1")).measure(SETTING)
     assert measured.dense_accuracy == pytest.approx(100)
     dense = engine.batch(pool.features(engine)).logits.argmax(axis=1)
-    delta = engine.batch(pool.features(engine), thresholds=POINT.thresholds).logits.argmax(axis=1)
+    delta = engine.batch(pool.features(engine), SETTING).logits.argmax(axis=1)
     assert measured.loss == pytest.approx(100 * (dense != delta).mean())
 
 
@@ -123,25 +129,23 @@ def test_the_front_is_what_nothing_beats(points: list[tuple[float, float]]) -> N
         assert any(a[0] <= point[0] and a[1] <= point[1] for a in front)
 
 
-def test_hypervolume_grows_with_the_front() -> None:
-    assert hypervolume([(1, 1)], (2, 2)) == pytest.approx(1)
-    assert hypervolume([(1, 1), (0, 1.5)], (2, 2)) == pytest.approx(1.5)
+def test_a_setting_is_dominated_beyond_the_slack() -> None:
     assert dominated((1.0, 5.0), [(0.2, 4.0)], slack=0.5)
     assert not dominated((1.0, 5.0), [(0.2, 4.0)], slack=1.0)
 
 
-def test_rungs_grow_to_all_clips() -> None:
-    assert rungs(800)[-1] == 800
-    assert rungs(800) == sorted(set(rungs(800)))
-    assert rungs(60) == [60]
+def test_clip_counts_grow_to_all_clips() -> None:
+    assert clip_counts(800)[-1] == 800
+    assert clip_counts(800) == sorted(set(clip_counts(800)))
+    assert clip_counts(60) == [60]
 
 
-def made(loss_of: float, count: int = 400, macs: float = 10.0) -> Measured:
-    """A setting that loses a share of `count` clips, all of which dense has right."""
+def measurement_of(loss_of: float, count: int = 400, macs: float = 10.0) -> Measurement:
+    """Return a setting that loses a share of `count` clips, all of which dense has right."""
     right = np.arange(count) >= round(count * loss_of / 100)
     even, nothing = np.full(count, 1 / count), np.zeros(count)
-    return Measured(
-        POINT,
+    return Measurement(
+        SETTING,
         right,
         np.ones(count, bool),
         1.0 - right,
@@ -155,28 +159,28 @@ def made(loss_of: float, count: int = 400, macs: float = 10.0) -> Measured:
     )
 
 
-def test_intervals_hold_the_figure_and_narrow_with_more_clips() -> None:
+def test_intervals_contain_the_figure_and_narrow_with_more_clips() -> None:
     assert wilson(50, 100) == pytest.approx((40.38, 59.62), abs=0.01)  # a textbook value
-    few, many = made(2, 200), made(2, 4000)
+    few, many = measurement_of(2, 200), measurement_of(2, 4000)
     for measured in (few, many):
-        low, high = loss_interval(measured)
+        low, high = measured.loss_interval()
         assert low < 2 < high
-        low, high = accuracy_interval(measured)
+        low, high = measured.accuracy_interval()
         assert low < 98 < high
-    assert np.diff(loss_interval(many)) < np.diff(loss_interval(few))
+    assert np.diff(many.loss_interval()) < np.diff(few.loss_interval())
     assert many.loss_error == pytest.approx(100 * np.sqrt(0.02 * 0.98 / 4000))
 
 
 def test_losses_along_a_front_are_made_monotone() -> None:
     costs, losses = [5.0, 8.0, 10.0, 12.0], [4.0, 0.5, 1.5, 0.0]
-    front = [made(loss, macs=cost) for loss, cost in zip(losses, costs, strict=True)]
+    front = [measurement_of(loss, macs=cost) for loss, cost in zip(losses, costs, strict=True)]
     estimated = estimate(front, costs)
     assert [c.loss for c in estimated] == pytest.approx([4.0, 1.0, 1.0, 0.0])
 
 
 def candidates() -> list[Candidate]:
     pairs = ((0.0, 20.0), (0.2, 14.0), (1.0, 9.0), (4.0, 6.0))
-    return [Candidate(made(loss, 40_000, macs), macs, loss) for loss, macs in pairs]
+    return [Candidate(measurement_of(loss, 40_000, macs), macs, loss) for loss, macs in pairs]
 
 
 def test_the_goal_decides_what_is_chosen() -> None:
@@ -217,13 +221,11 @@ def test_sites_by_name() -> None:
 
 
 def test_a_table_keeps_front_end_and_dense_sites() -> None:
-    point = Point(Thresholds(x=0.2, softmax=(0.1, 0.2)), FrontEndSetting(True))
-    table = point.table(2)
+    setting = Setting(Thresholds(x=0.2, softmax=(0.1, 0.2)), FrontEndSetting(True))
+    table = threshold_table(setting, 2)
     table[:, 0] *= 2
-    after = point.with_table(table)
-    assert after.thresholds == Thresholds(x=(0.4, 0.4), softmax=(0.1, 0.2))
-    assert after.steady == FrontEndSetting(True)
-    assert Point.from_json(after.to_json()) == after
+    after = with_table(setting, table)
+    assert after == Setting(Thresholds(x=(0.4, 0.4), softmax=(0.1, 0.2)), FrontEndSetting(True))
 
 
 def test_a_screening_experiment_tells_every_threshold_apart() -> None:
@@ -233,41 +235,67 @@ def test_a_screening_experiment_tells_every_threshold_apart() -> None:
 
 def test_slopes_find_that_higher_thresholds_save(engine: Engine, pool: Pool) -> None:
     pool = pool.stratified(seed=0)
-    judge = Judge(SMALL, engine, pool, Mix.parse("words=10,unknown=1,zero=1"))
-    found = slopes(judge, Point(Thresholds(*[0.3] * 8)), 30)
+    evaluator = Evaluator(SMALL, engine, pool, MIX)
+    found = slopes(evaluator, Setting(Thresholds(*[0.3] * 8)), 30)
     assert found.saving[0, SITES.index("x")] > 0
     # The last layer's class token is exact: only its inputs and keys have thresholds.
     alone = [i for i, site in enumerate(SITES) if site not in ("x", "k")]
     assert not found.saving[-1, alone].any()
 
 
-def test_a_step_raises_cheap_thresholds_and_lowers_dear_ones() -> None:
+def test_a_step_raises_cheap_thresholds_and_lowers_expensive_ones() -> None:
     loss, saving = np.full((2, 8), 0.01), np.full((2, 8), 0.1)
     loss[0, 0], loss[1, 1] = 1.0, 0.0001
-    point = moved(POINT, Slopes(loss, saving, 0.0, 20.0), target=20.0)
-    table = point.table(2)
+    table = threshold_table(moved(SETTING, Slopes(loss, saving, 0.0, 20.0), target=20.0), 2)
     assert table[0, 0] < 0.1 < table[1, 1]
-    cheaper = moved(POINT, Slopes(loss, saving, 0.0, 20.0), target=19.5)
-    assert (cheaper.table(2) >= table).all()
-    assert cheaper.table(2).sum() > table.sum()
+    cheaper = threshold_table(moved(SETTING, Slopes(loss, saving, 0.0, 20.0), target=19.5), 2)
+    assert (cheaper >= table).all()
+    assert cheaper.sum() > table.sum()
 
 
-def test_the_papers_grid_and_others() -> None:
-    assert len(settings(PAPER_GRID)) == 4 * 3 * 3 * 2 * 2 * 2
-    grid = parse_grid(["x=0.1,0.2", "mlp_in=0.3"])
-    assert [str(p.thresholds) for p in settings(grid)] == [
-        "0.1_-_-_-_-_-_0.3_-",
-        "0.2_-_-_-_-_-_0.3_-",
-    ]
-    for axis, message in (("y=1", "unknown site"), ("x=", "give values"), ("x", "give values")):
-        with pytest.raises(DeltakwtError, match=message):
-            parse_grid([axis])
-    with pytest.raises(DeltakwtError, match="at most"):
-        settings({site: tuple(float(v) for v in range(5)) for site in SITES})
+def test_adjusting_keeps_one_threshold_for_all_layers_and_the_cost(
+    engine: Engine, pool: Pool
+) -> None:
+    evaluator = Evaluator(SMALL, engine, pool.stratified(seed=0), MIX)
+    before = Setting(Thresholds.parse("0.3_0.3_0.3_0.1_0.004_0.1"))
+    after = adjusted(evaluator, before, 40, steps=2)
+    assert after.thresholds is not None
+    assert after != before
+    assert set(after.thresholds.to_json()) == set(SITES[:6])
+    assert all(isinstance(value, float) for value in after.thresholds.to_json().values())
+    assert evaluator.measure(after).macs == pytest.approx(evaluator.measure(before).macs, rel=0.1)
 
 
-def test_a_subset_has_the_same_number_of_each_class(pool: Pool) -> None:
-    small = subset_of(pool, 24)
-    counts = np.bincount(small.targets)
-    assert counts.max() <= 2
-    assert (counts > 0).all()
+def in_two_groups(words: float, telephone: float, macs: float, clips: int = 400) -> Measurement:
+    """Return a setting that loses these percentages of two groups of `clips` each."""
+    one, two = measurement_of(words, clips, macs), measurement_of(telephone, clips, macs)
+    both = {
+        name: np.concatenate([getattr(one, name), getattr(two, name)])
+        for name in ("right", "dense_right", "error", "dense_error", "divergence", "percent")
+    }
+    weight = np.repeat([0.95 / clips, 0.05 / clips], clips)
+    groups = np.repeat([GROUPS.index("words"), GROUPS.index("telephone")], clips)
+    return replace(
+        one, **both, mhsa_percent=both["percent"], weight=weight, cost_weight=weight, groups=groups
+    )
+
+
+def test_a_setting_that_is_bad_on_a_telephone_is_not_chosen() -> None:
+    cheap, dear = in_two_groups(0.0, 12.0, 10.0), in_two_groups(0.0, 0.5, 20.0)
+    front = [Candidate(m, m.macs, m.blended_loss) for m in (cheap, dear)]
+    assert cheap.loss < 1  # over the mix it would do
+    assert groups_over(cheap, 1.0) == ["telephone"]
+    assert choose(front, Goals(max_loss=1)).measurement is dear
+    with pytest.raises(Unreachable, match="group telephone"):
+        choose(front[:1], Goals(max_loss=1))
+    assert choose(front, Goals(max_macs=15)).measurement is cheap  # no limit of the loss
+    assert not groups_over(in_two_groups(0.0, 12.0, 10.0, clips=49), 1.0)  # too few to tell
+    assert not groups_over(in_two_groups(0.0, 1.5, 10.0), 1.0)  # within the sampling error
+
+
+def test_mcnemar_is_the_exact_binomial_test() -> None:
+    assert mcnemar(0, 0) == 1
+    assert mcnemar(5, 5) == 1
+    assert mcnemar(10, 2) == pytest.approx(0.03857, abs=1e-5)  # a textbook value
+    assert mcnemar(2, 10) == mcnemar(10, 2)
+    assert mcnemar(300, 200) < 1e-4

@@ -1,0 +1,32 @@
+"""Commands whose options are the fields of a dataclass."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar, get_type_hints
+
+Options = TypeVar("Options")
+
+
+def with_options(run: Callable[[Options], None], options: type[Options]) -> Callable[..., None]:
+    """Return a function for typer whose parameters are the fields of a dataclass."""
+
+    def command(**values: Any) -> None:
+        run(options(**values))
+
+    hints = get_type_hints(options, include_extras=True)
+    parameters = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=getattr(options, field.name, inspect.Parameter.empty),
+            annotation=hints[field.name],
+        )
+        for field in fields(options)  # type: ignore[arg-type]
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = hints
+    command.__doc__ = run.__doc__
+    return command

@@ -1,0 +1,255 @@
+"""`deltakwt sweep`: repeat the threshold sweep of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deltakwt.cli.common import (
+    DEFAULT_MODEL,
+    DataOption,
+    JsonOption,
+    ModelOption,
+    console,
+    fail,
+    load_model,
+    print_json,
+    progress,
+    table,
+)
+from deltakwt.cli.tune_show import (
+    SeedOption,
+    command,
+    list_failed,
+    make_folder,
+    output_folder,
+    write_json,
+)
+from deltakwt.core.errors import DeltakwtError, MissingExtra
+
+if TYPE_CHECKING:
+    from deltakwt.core.model import Model
+    from deltakwt.data.speech_commands import Manifest
+    from deltakwt.tune.measure import Evaluator, Measurement
+    from deltakwt.tune.sweep import SweepPoint
+
+
+@dataclass(frozen=True)
+class SweepArguments:
+    """The options of `deltakwt sweep`."""
+
+    data: DataOption
+    model: ModelOption = DEFAULT_MODEL
+    validation: Annotated[
+        Path | None,
+        typer.Option(
+            "--validation",
+            help="Full data set whose validation split adjusts the thresholds. The default is"
+            " --data if it has one; otherwise the thresholds are not adjusted.",
+        ),
+    ] = None
+    split: Annotated[str, typer.Option("--split", help="Split of --data: train, val or test.")] = (
+        "test"
+    )
+    silence: Annotated[
+        str,
+        typer.Option(
+            "--silence", help="Silence clips: zero (digital, as in the paper) or noise (recorded)."
+        ),
+    ] = "zero"
+    subset: Annotated[
+        int,
+        typer.Option("--subset", min=12, help="Clips of the search."),
+    ] = 100
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Settings that are tried.")] = 500
+    least_accuracy: Annotated[
+        float,
+        typer.Option(
+            "--least-accuracy",
+            help="Least accuracy of a setting on the subset, in percent.",
+        ),
+    ] = 92.0
+    adjust_clips: Annotated[
+        int,
+        typer.Option(
+            "--adjust-clips",
+            min=16,
+            help="Validation clips of each run of the adjustment.",
+        ),
+    ] = 600
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Folder for sweep.json, sweep.png and the list of clips, subset.json. The default"
+            " is sweep-MODEL.",
+        ),
+    ] = None
+    seed: SeedOption = 0
+    as_json: JsonOption = False
+
+
+def sweep(arguments: SweepArguments) -> None:
+    """Repeat the paper's threshold sweep: search on 100 clips, measure the front on all clips.
+
+    The six sites of attention get one threshold each for all layers; the MLP stays dense.
+    """
+    from deltakwt.data.speech_commands import draw
+    from deltakwt.tune.storage import need_optuna
+    from deltakwt.tune.sweep import draw_subset, front_of, measure_front, search_subset
+
+    need_optuna()
+    seed = arguments.seed
+    model = load_model(arguments.model, profile="dense")
+    manifest = draw(
+        arguments.data, arguments.split, arguments.silence, seed=seed, labels=model.labels
+    )
+    subset = draw_subset(manifest, arguments.subset, seed)
+    folder = output_folder(arguments.out, "sweep", arguments.model)
+    make_folder(folder)
+    subset.save(folder / "subset.json")
+    name = f"{arguments.data.name} {arguments.split}"
+    small = _evaluator(model, subset, f"{len(subset.clips)} clips of {name}")
+    with progress("search") as bar:
+        trials = search_subset(small, arguments.trials, arguments.least_accuracy, seed, bar.update)
+    front = front_of(trials, arguments.least_accuracy)
+    if not front:
+        raise DeltakwtError(
+            f"--least-accuracy {arguments.least_accuracy:g}: no setting of {len(trials)} reaches it"
+            f" on {len(small.pool)} clips (dense {trials[0].dense_accuracy:.2f}%); give less"
+        )
+    full = _evaluator(model, manifest, name)
+    validation = _validation(model, arguments)
+    with progress("full set") as bar:
+        points = measure_front(front, full, validation, arguments.adjust_clips, bar.update)
+    document = sweep_document(model, small, full, validation, trials, points, seed)
+    save_sweep(folder, points, document)
+    if arguments.as_json:
+        print_json(document)
+    else:
+        show_sweep(document, folder)
+
+
+def _evaluator(model: Model, manifest: Manifest, name: str) -> Evaluator:
+    """Return an evaluator in which every clip of the manifest counts the same."""
+    from deltakwt.tune.clips import load_pool
+    from deltakwt.tune.measure import Evaluator
+    from deltakwt.tune.pool import Mix
+
+    with progress(f"read {name}") as bar:
+        pool = load_pool(manifest, model.labels, name, report=bar.update)
+    list_failed(pool)
+    return Evaluator(model.config, model.engine, pool, Mix.of(pool.counts()))
+
+
+def _validation(model: Model, arguments: SweepArguments) -> Evaluator | None:
+    """Return the evaluator of the adjusting step, or None without validation clips."""
+    from deltakwt.tune.clips import draw_pool, has_split, load_pool
+    from deltakwt.tune.measure import Evaluator
+    from deltakwt.tune.pool import Mix
+
+    root = arguments.validation
+    if root is None:
+        if arguments.split == "val" or not has_split(arguments.data, "val"):
+            fail("--validation: not given, so the thresholds are not adjusted")
+            return None
+        root = arguments.data
+    mix = Mix.parse(
+        "words=10,unknown=1,zero=1" if arguments.silence == "zero" else "words=10,unknown=1,noise=1"
+    )
+    manifest = draw_pool(root, "val", model.labels, mix.groups, arguments.seed)
+    with progress(f"read {root.name}") as bar:
+        pool = load_pool(manifest, model.labels, f"{root.name} val", mix.groups, bar.update)
+    list_failed(pool)
+    pool = pool.stratified(arguments.seed)
+    return Evaluator(model.config, model.engine, pool, mix)
+
+
+def sweep_document(
+    model: Model,
+    small: Evaluator,
+    full: Evaluator,
+    validation: Evaluator | None,
+    trials: Sequence[Measurement],
+    points: Sequence[SweepPoint],
+    seed: int,
+) -> dict[str, Any]:
+    """Return the content of sweep.json."""
+    from deltakwt.provenance import machine, model_name
+    from deltakwt.tune.sweep import trial_json
+
+    sets = {"subset": small, "full": full, "validation": validation}
+    return {
+        "model": model_name(model.name),
+        "data": {
+            name: None if one is None else {"name": one.pool.name, "clips": len(one.pool)}
+            for name, one in sets.items()
+        },
+        "manifest": "subset.json",
+        "seed": seed,
+        "machine": machine(model.engine.isa),
+        "command": command(),
+        "dense_accuracy": {
+            "subset": trials[0].dense_accuracy,
+            "full": points[0].full.dense_accuracy,
+        },
+        "trials": [trial_json(measured) for measured in trials],
+        "front": [point.to_json(seed) for point in points],
+    }
+
+
+def save_sweep(folder: Path, points: Sequence[SweepPoint], document: dict[str, Any]) -> None:
+    """Write sweep.json and sweep.png."""
+    from deltakwt.tune.plots import plot_sweep
+
+    write_json(folder / "sweep.json", document)
+    full = document["data"]["full"]
+    title = f"{document['model']}, threshold sweep: {full['clips']} clips of {full['name']}"
+    try:
+        plot_sweep(folder / "sweep.png", points, document["seed"], title)
+    except MissingExtra as error:
+        fail(str(error))
+
+
+def show_sweep(document: dict[str, Any], folder: Path) -> None:
+    """Print the front of a sweep as a table."""
+    data, dense = document["data"], document["dense_accuracy"]
+    rows = table(
+        f"{document['model']}: the front of {len(document['trials'])} settings on"
+        f" {data['subset']['clips']} clips (dense {dense['subset']:.2f}%), measured on"
+        f" {data['full']['clips']} clips (dense {dense['full']:.2f}%)",
+        "thresholds",
+        "on the subset",
+        "accuracy",
+        "loss (paired 95%)",
+        "McNemar p",
+        "MHSA MACs",
+        "speed-up",
+    )
+    for point in document["front"]:
+        rows.add_row(*_sweep_row(point, f"{point['subset']['accuracy']:.2f}%"))
+        if point["adjusted"] is not None:
+            rows.add_row(*_sweep_row(point["adjusted"], "adjusted"))
+    out = console()
+    out.print(rows)
+    out.print(f"sweep.json, sweep.png and the list of clips, subset.json: {folder}")
+
+
+def _sweep_row(point: dict[str, Any], subset: str) -> list[str]:
+    from deltakwt.core.setting import Thresholds
+
+    full = point["full"]
+    low, high = full["loss_interval"]
+    return [
+        str(Thresholds.from_json(point["thresholds"])),
+        subset,
+        f"{full['accuracy']:.2f}%",
+        f"{full['loss']:+.2f} ({low:+.2f} to {high:+.2f})",
+        f"{full['mcnemar_p']:.3f}",
+        f"{full['mhsa_percent']:.2f}%",
+        f"{full['mhsa_speedup']:.1f}x",
+    ]
