@@ -93,11 +93,11 @@ def test_failures_say_what_happened(
     with pytest.raises(DownloadFailed, match="404"):
         get(site, tmp_path / "file")
     site.files["/file"] = CONTENT
-    with pytest.raises(DownloadFailed, match="at most 1000 were expected"):
+    with pytest.raises(DownloadFailed, match="at most 1000 are accepted"):
         get(site, tmp_path / "file", limit=1000)
     monkeypatch.setattr(download, "TRIES", 1)
     site.cut_after = 5000
-    with pytest.raises(DownloadFailed, match="broke off after 5000 bytes.*run again"):
+    with pytest.raises(DownloadFailed, match="stopped after 5000 bytes.*run again"):
         get(site, tmp_path / "file")
     assert (tmp_path / "file.part").stat().st_size == 5000
     nobody = Site(url="http://127.0.0.1:9")
