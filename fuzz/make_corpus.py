@@ -46,7 +46,7 @@ def seeds() -> dict[str, dict[str, bytes]]:
         "thresholds": {
             "six": PAPER.encode(),
             "nine": (PAPER + "_0.3_-_0.1").encode(),
-            "layers": ("1,2,3,4,5,6,7,8,9,10,11,12_-_0_0_0_0").encode(),
+            "layers": (b"1,2,3,4,5,6,7,8,9,10,11,12_-_0_0_0_0"),
             "front_end": b"smooth_2_0.2",
         },
         "decision": {
@@ -62,11 +62,14 @@ def _json(document: object) -> bytes:
 
 
 def _tflite() -> bytes:
-    return write([(f"dense_{n}/MatMul", np.ones((2, 3))) for n in range(3)] + [
-        ("dense_1/bias", np.ones(2)),
-        ("a;layer_normalization_1/gamma", np.ones(2)),
-        ("pos_emb", np.ones((1, 2, 2))),
-    ])
+    return write(
+        [(f"dense_{n}/MatMul", np.ones((2, 3))) for n in range(3)]
+        + [
+            ("dense_1/bias", np.ones(2)),
+            ("a;layer_normalization_1/gamma", np.ones(2)),
+            ("pos_emb", np.ones((1, 2, 2))),
+        ]
+    )
 
 
 def _profiles() -> bytes:

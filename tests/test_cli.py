@@ -319,7 +319,9 @@ def test_help_is_quick() -> None:
 
     def seconds() -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-m", "deltakwt", "--help"], capture_output=True, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "deltakwt", "--help"], capture_output=True, check=True
+        )
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -343,9 +345,7 @@ def test_shell_completion(deltakwt: Run, shell: str) -> None:
     shown = deltakwt("--show-completion", shell)
     assert shown.returncode == 0
     assert "_DELTAKWT_COMPLETE" in shown.stdout
-    asked = deltakwt(
-        _DELTAKWT_COMPLETE="complete_bash", COMP_WORDS="deltakwt do", COMP_CWORD="1"
-    )
+    asked = deltakwt(_DELTAKWT_COMPLETE="complete_bash", COMP_WORDS="deltakwt do", COMP_CWORD="1")
     assert asked.stdout.split() == ["doctor"]
 
 

@@ -54,7 +54,8 @@ def test_bad_json_is_refused_in_one_line_that_names_the_file(tmp_path: Path, kin
 
 
 def test_good_json_is_read(tmp_path: Path) -> None:
-    text = '{"a": [1, 2.5, true, null, "ä\\ud83d\\ude00 ]}{["], "b": {"a": {}}, "n": -9223372036854775808}'
+    text = '{"a": [1, 2.5, true, null, "ä\\ud83d\\ude00 ]}{["], "b": {"a": {}}, '
+    text += '"n": -9223372036854775808}'
     (tmp_path / "a.json").write_text(text, encoding="utf-8")
     assert read_json(tmp_path / "a.json") == {
         "a": [1, 2.5, True, None, "ä\U0001f600 ]}{["],

@@ -107,11 +107,18 @@ def is_test_set(root: Path) -> bool:
     return (root / UNKNOWN).is_dir() and (root / SILENCE).is_dir()
 
 
+def _suggested(root: Path) -> str:
+    """Return the data set that a folder name asks for, to suggest in a message."""
+    version = "v0.01" if "v0.01" in root.name else "v0.02"
+    is_full = root.name == f"speech_commands_{version}"
+    return version if is_full else f"test-{version}"
+
+
 def word_clips(root: Path) -> dict[str, list[str]]:
     """Word -> sorted relative paths of its clips, for every word folder in `root`."""
     if not root.is_dir():
         raise DeltakwtError(
-            f"{root}: no such data folder; get one with: deltakwt data get test-v0.02"
+            f"{root}: no such data folder; get one with: deltakwt data get {_suggested(root)}"
         )
     words = {}
     for folder in sorted(root.iterdir()):
