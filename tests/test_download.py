@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tarfile
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -195,10 +194,10 @@ def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
         unpack(tmp_path / "a.tar.gz", tmp_path / "data", lambda *_: None)
 
 
-@pytest.mark.parametrize("name", ["a" * 5000, "a\0b", "nested/" * 2000])
+@pytest.mark.parametrize("name", ["a" * 5000, "nested/" * 2000])
 def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str) -> None:
     file = archive(tmp_path / "a.tar.gz", (name, b"x", tarfile.REGTYPE), ("a", b"", b"0"))
-    with suppress(DeltakwtError):  # tarfile ends a name at a zero byte, and that name is good
+    with pytest.raises(DeltakwtError, match="cannot be unpacked"):
         unpack(file, tmp_path / "data", lambda *_: None)
     assert not (tmp_path / "data.unpacking").exists()
 
