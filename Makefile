@@ -6,7 +6,10 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find src native -type f \
 	! -name '*.so' ! -path '*/__pycache__/*' 2>/dev/null)
 C_SOURCES = $(shell find native tests benchmarks -name '*.[ch]' -o -name '*.cpp')
 
-.PHONY: help demo test lint format dev test-sanitize clean
+# Seconds for each fuzz target.
+SECONDS ?= 60
+
+.PHONY: help demo test lint format dev fuzz test-sanitize clean
 
 help:
 	@echo 'make demo           install into .venv and spot the words in examples/clips'
@@ -15,6 +18,7 @@ help:
 	@echo 'make format         rewrite the sources as lint wants them'
 	@echo 'make dev            install for development: Python files in place, C rebuilt on import'
 	@echo 'make test-sanitize  the C core under the address and undefined-behaviour sanitizers'
+	@echo 'make fuzz           fuzz every reader of files for SECONDS=60 each'
 	@echo 'make clean          remove .venv and everything built'
 
 demo: $(VENV)/base.done
@@ -39,6 +43,10 @@ format: $(VENV)/test.done
 
 test-sanitize:
 	$(if $(wildcard native/test_sanitize.sh),sh native/test_sanitize.sh)
+
+fuzz: $(VENV)/test.done
+	$(BIN)/pip install -q atheris
+	$(BIN)/python fuzz/run.py --seconds $(SECONDS) $(FUZZ)
 
 dev: $(VENV)/pip.done
 	$(BIN)/pip install -q 'scikit-build-core>=0.10' 'nanobind>=2.4' cmake ninja

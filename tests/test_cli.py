@@ -1,8 +1,14 @@
-"""Every command through its real entry point: what it prints, what it refuses, how it ends."""
+"""Commands through their real entry point: output, exit codes, help and progress."""
 
 from __future__ import annotations
 
 import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +19,8 @@ from test_audio import broken_files
 from webserver import Site
 
 import deltakwt as package
+from deltakwt.cli import VERBS, build, common
+from deltakwt.cli.common import run
 from deltakwt.core.config import KEYWORDS, LABELS
 from deltakwt.weights.registry import SHIPPED
 
@@ -210,7 +218,8 @@ def test_a_shipped_model_shows_what_its_profiles_do(deltakwt: Run) -> None:
     measured = profiles["lossless"]["measured"]
     assert (
         "profile lossless (default) thresholds for each layer, front end smooth_2_0.2,"
-        f" {measured['accuracy']:.2f}% right, {measured['macs_percent']:.2f}% of the MACs" in shown
+        f" accuracy {measured['accuracy']:.2f}%, {measured['macs_percent']:.2f}% of the MACs of"
+        " 42% words, 4% unknown, 4% zero, 50% noise" in shown
     )
 
 
@@ -279,7 +288,181 @@ def test_doctor(deltakwt: Run) -> None:
     assert "ok: MFCC" in deltakwt("doctor").stdout
 
 
+# ---------------------------------------------------------------- help, options of all commands
+
+
 def test_version_and_help(deltakwt: Run) -> None:
     assert deltakwt("--version").stdout == f"deltakwt {package.__version__}\n"
-    for verb in ("spot", "eval", "models", "data", "doctor"):
-        assert verb in deltakwt("--help").stdout
+    shown = deltakwt("--help")
+    assert shown.returncode == 0
+    for verb in VERBS:
+        assert f"\n  {verb} " in shown.stdout
+    assert "bool" not in shown.stdout
+    assert deltakwt("-h").stdout == shown.stdout
+    bare = deltakwt()
+    assert (bare.returncode, bare.stdout, bare.stderr) == (0, shown.stdout, "")
+
+
+def test_h_is_help_for_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in (*VERBS, "models show", "models pull", "data get"):
+        assert run(build(), [*verb.split(), "-h"]) == 0
+        short = capsys.readouterr().out
+        assert short.startswith(f"Usage: deltakwt {verb} ")
+        assert run(build(), [*verb.split(), "--help"]) == 0
+        assert capsys.readouterr().out == short
+    assert run(build(), ["models"]) == 0
+    assert "Usage: deltakwt models" in capsys.readouterr().out
+
+
+def test_help_is_quick() -> None:
+    """Processor time of the whole process, so that a busy machine does not matter."""
+
+    def seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            [sys.executable, "-m", "deltakwt", "--help"], capture_output=True, check=True
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(seconds() for _ in range(3)) < 0.3
+
+
+def test_only_the_module_of_the_wanted_verb_is_imported() -> None:
+    code = (
+        "import sys; sys.argv = ['deltakwt', '-v', 'doctor', '-h']\n"
+        "from deltakwt import cli\n"
+        "try: cli.main()\n"
+        "except SystemExit: pass\n"
+        "print([name for name in sys.modules if name.startswith('deltakwt.cli.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("['deltakwt.cli.common', 'deltakwt.cli.doctor']\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion(deltakwt: Run, shell: str) -> None:
+    shown = deltakwt("--show-completion", shell)
+    assert shown.returncode == 0
+    assert "_DELTAKWT_COMPLETE" in shown.stdout
+    asked = deltakwt(_DELTAKWT_COMPLETE="complete_bash", COMP_WORDS="deltakwt do", COMP_CWORD="1")
+    assert asked.stdout.split() == ["doctor"]
+
+
+def test_verbose_tells_what_was_loaded_and_quiet_shows_results_only(
+    capsys: pytest.CaptureFixture[str], random_model: Path
+) -> None:
+    command = ["spot", str(CLIPS / "yes.flac"), "--model", str(random_model), "--json"]
+    assert run(build(), [*command, "-v"]) == 0
+    told = capsys.readouterr()
+    assert str(random_model) in told.err
+    assert "12 layers" in told.err
+    assert run(build(), ["-q", *command]) == 0
+    quiet = capsys.readouterr()
+    assert quiet.err == ""
+    assert json.loads(quiet.out)[0]["file"] == json.loads(told.out)[0]["file"]
+
+
+def test_progress_is_lines_on_stderr_where_that_is_no_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "_level", common.USUAL)
+    clock = iter(range(0, 1000, 2))
+    monkeypatch.setattr(common.time, "monotonic", lambda: next(clock))
+    with common.progress("evaluating [/b]\x1b") as bar:
+        for done in range(10):
+            bar.update(done, 10)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3  # every 6 of 20 seconds
+    assert lines[0] == "deltakwt: evaluating [/b]\\x1b: 2 of 10 (20%), about 24 s left"
+    with common.progress("download", "bytes") as bar:
+        for done in range(0, 4_000_000, 1_000_000):
+            bar.update(done)
+    assert capsys.readouterr().err == "deltakwt: download: 2.0 MB\n"
+
+
+# ---------------------------------------------------------------- odd files and text
+
+
+def test_a_closed_pipe_ends_the_command_silently(random_model: Path) -> None:
+    files = [str(path) for path in CLIPS.glob("*.flac")]
+    command = [sys.executable, "-m", "deltakwt", "spot", *files, "-m", str(random_model), "--json"]
+    process = subprocess.Popen(
+        [*command, "--thresholds", "0.2_0.2_0.2_0.05_0.001_0.05"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"[\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 0
+
+
+def test_odd_file_names_do_not_stop_the_others(random_model: Path, tmp_path: Path) -> None:
+    good = (CLIPS / "yes.flac").read_bytes()
+    names = [b"caf\xe9.flac", b"[/b].flac", b"[red]a.flac", b"\x1b[31m.flac", b"two\nlines.flac"]
+    paths = [os.fsencode(tmp_path) + b"/" + name for name in names]
+    (tmp_path / "[").mkdir()  # the folder of "[/b].flac"
+    for path in paths:
+        with open(path, "wb") as file:
+            file.write(good)
+    bad = [b"a" * 300 + b".flac", b"missing\x1b]0;title\x07.flac"]
+    command = [sys.executable, "-m", "deltakwt", "spot", "-m", str(random_model)]
+    done = subprocess.run([*command, *bad, *paths], capture_output=True, timeout=120)
+    assert done.returncode == 1
+    lines = done.stderr.decode().splitlines()
+    assert len(lines) == 2
+    assert "cannot be read: File name too long" in lines[0]
+    assert "missing\\x1b]0;title\\x07.flac: no such file" in lines[1]
+    shown = done.stdout.decode()
+    for name in ("caf\\xe9.flac", "[/b].flac", "[red]a.flac", "\\x1b[31m.flac", "two\\nlines.flac"):
+        assert name in shown
+    assert "\x1b" not in shown
+    done = subprocess.run([*command, *bad, *paths, b"--json"], capture_output=True, timeout=120)
+    assert [("error" in entry) for entry in json.loads(done.stdout)] == [True] * 2 + [False] * 5
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_spot_refuses_what_is_no_file(
+    deltakwt: Run, random_model: Path, tmp_path: Path, kind: str
+) -> None:
+    path = Path("/dev/zero")
+    if kind == "fifo":
+        path = tmp_path / "pipe.wav"
+        os.mkfifo(path)
+    done = deltakwt("spot", path, "-m", random_model)
+    assert done.returncode == 2
+    assert one_line(done.stderr)
+    assert f"{path}: not a regular file" in done.stderr
+
+
+def test_foreign_text_is_escaped_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = common.table("[b]title\x1b", "[i]one", "two\x07")
+    rows.add_row("[/b]", "\x1b[2J\u202e")
+    common.console().print(rows)
+    common.say("label\x9b")
+    common.fail("reason\r\x1b[K")
+    shown = capsys.readouterr()
+    for text in ("[b]title\\x1b", "[i]one", "two\\x07", "[/b]", "\\x1b[2J\\u202e", "label\\x9b"):
+        assert text in shown.out
+    assert not set("\x1b\x07\u202e\x9b\r") & set(shown.out + shown.err)
+
+
+def test_the_reason_of_a_server_is_escaped(deltakwt: Run) -> None:
+    class Hostile(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.wfile.write(b"HTTP/1.0 500 \x1b]0;owned\x07[/b]\r\n\r\n")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Hostile)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    done = deltakwt("models", "pull", "arm-kwt-1", DELTAKWT_MODELS_URL=url)
+    server.shutdown()
+    assert done.returncode == 1
+    assert one_line(done.stderr)
+    assert "500 \\x1b]0;owned\\x07[/b]" in done.stderr

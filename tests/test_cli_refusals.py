@@ -1,4 +1,4 @@
-"""What the command line refuses, in one line, and how it ends."""
+"""Wrong command lines and inputs: one line on stderr and the right exit code."""
 
 from __future__ import annotations
 
@@ -99,10 +99,32 @@ def test_the_unexpected_is_one_line_too(
     assert "unexpected RuntimeError: two lines" in line
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["--nonsense"], "No such option: --nonsense"),
+        (["spot"], "Missing argument 'FILE...'"),
+        (["spot", "a.wav", "--threads", "-1"], "--threads"),
+        (["spot", "a.wav", "--threads", "two"], "--threads"),
+        (["models", "show"], "Missing argument 'MODEL'"),
+        (["spot", "--nope\x1b[31m", "a"], "\\x1b[31m"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], reason: str
+) -> None:
+    code, line = fails(capsys, *arguments)
+    assert code == 2
+    assert reason in line
+    assert "--help" in line
+
+
 def test_an_interrupted_spot_shows_what_it_has(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, random_model: Path
 ) -> None:
-    from deltakwt.core.model import Model, Spotting
+    from deltakwt.core.model import Model
+    from deltakwt.listen.spotting import Spotting
 
     spot = Model.spot
 

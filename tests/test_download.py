@@ -1,10 +1,15 @@
-"""Downloads resume, are verified before they get their name, and unpack nowhere but at home."""
+"""Downloads resume and are verified before they get their name; archives are unpacked safely."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import os
+import signal
+import subprocess
+import sys
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -93,11 +98,11 @@ def test_failures_say_what_happened(
     with pytest.raises(DownloadFailed, match="404"):
         get(site, tmp_path / "file")
     site.files["/file"] = CONTENT
-    with pytest.raises(DownloadFailed, match="at most 1000 were expected"):
+    with pytest.raises(DownloadFailed, match="at most 1000 are accepted"):
         get(site, tmp_path / "file", limit=1000)
     monkeypatch.setattr(download, "TRIES", 1)
     site.cut_after = 5000
-    with pytest.raises(DownloadFailed, match="broke off after 5000 bytes.*run again"):
+    with pytest.raises(DownloadFailed, match="stopped after 5000 bytes.*run again"):
         get(site, tmp_path / "file")
     assert (tmp_path / "file.part").stat().st_size == 5000
     nobody = Site(url="http://127.0.0.1:9")
@@ -172,4 +177,58 @@ def test_a_truncated_or_swollen_archive(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.undo()
     with pytest.raises(DeltakwtError, match="cannot be unpacked"):
         unpack(file, tmp_path / "data", lambda *_: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz"]
+
+
+def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
+    """It would write a gigabyte of zeros from nothing."""
+    header = (
+        "GNU.sparse.major=1 GNU.sparse.minor=0 GNU.sparse.name=big GNU.sparse.realsize=1073741824"
+    )
+    entry = tarfile.TarInfo("big")
+    entry.size = 512
+    entry.pax_headers = dict(pair.split("=") for pair in header.split())
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(entry, io.BytesIO(b"0\n" + bytes(510)))
+    with pytest.raises(DeltakwtError, match="leads out"):
+        unpack(tmp_path / "a.tar.gz", tmp_path / "data", lambda *_: None)
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "nested/" * 2000])
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    file = archive(tmp_path / "a.tar.gz", (name, b"x", tarfile.REGTYPE), ("a", b"", b"0"))
+    with pytest.raises(DeltakwtError, match="cannot be unpacked"):
+        unpack(file, tmp_path / "data", lambda *_: None)
+    assert not (tmp_path / "data.unpacking").exists()
+
+
+def test_a_pipe_is_no_archive(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.tar.gz")
+    with pytest.raises(DeltakwtError, match="not a regular file"):
+        unpack(tmp_path / "a.tar.gz", tmp_path / "data", lambda *_: None)
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
+    file = archive(tmp_path / "a.tar.gz", ("good", b"x", tarfile.REGTYPE))
+    (tmp_path / "data.unpacking" / "old").mkdir(parents=True)
+    unpack(file, tmp_path / "data", lambda *_: None)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["good"]
+    assert not (tmp_path / "data.unpacking").exists()
+
+
+def test_sigterm_leaves_nothing_half_unpacked(tmp_path: Path) -> None:
+    file = archive(tmp_path / "a.tar.gz", *[(f"{n}", b"x", tarfile.REGTYPE) for n in range(100)])
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from deltakwt.cli.common import stop_on_sigterm\n"
+        "from deltakwt.weights.download import unpack\n"
+        "stop_on_sigterm()\n"
+        "unpack(Path(sys.argv[1]), Path(sys.argv[2]), lambda *_: time.sleep(0.1))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(file), str(tmp_path / "data")])
+    end = time.monotonic() + 60
+    while not (tmp_path / "data.unpacking" / "3").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
     assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz"]

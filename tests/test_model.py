@@ -1,8 +1,10 @@
-"""A model is a thing you call with a sound."""
+"""Models: classification, settings, spotting, copies, and calls with wrong arguments."""
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,9 +15,10 @@ import soundfile
 from conftest import CLIPS
 
 import deltakwt
-from deltakwt.core.config import KEYWORDS
+from deltakwt.core.config import KEYWORDS, KWT1
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import DENSE, FrontEndSetting, Profile, Profiles, Setting, Thresholds
+from deltakwt.weights.folder import Weights, random_tensors, save_folder
 from deltakwt.weights.profiles import save_profiles
 
 PAPER = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05")
@@ -188,3 +191,94 @@ def test_results_do_not_wait_for_the_file_system(random_model: Path) -> None:
     result = model(CLIPS / "yes.flac")
     assert 0 < result.ms <= 1e3 * (time.perf_counter() - start)
     assert os.fspath(random_model) in repr(model)
+
+
+def test_a_model_is_pickled_by_its_name_and_setting(random_model: Path) -> None:
+    model = deltakwt.load(random_model)
+    model.setting = Setting(PAPER, FrontEndSetting(smooth=True), "mine")
+    again = pickle.loads(pickle.dumps(model))
+    assert (again.name, again.setting, str(again.setting)) == (model.name, model.setting, "mine")
+    clip = CLIPS / "yes.flac"
+    np.testing.assert_array_equal(again(clip).logits, model(clip).logits)
+
+
+def test_a_pickled_model_is_found_from_another_folder(
+    random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(random_model.parent)
+    pickled = pickle.dumps(deltakwt.load("random"))
+    assert len(pickled) < 2000  # no weights in it
+    monkeypatch.chdir(tmp_path)
+    assert pickle.loads(pickled).name == "random"
+
+
+def test_copies_have_their_own_setting(random_model: Path) -> None:
+    model = deltakwt.load(random_model)
+    for copied in (copy.copy(model), copy.deepcopy(model)):
+        copied.setting = PAPER
+        assert model.setting == DENSE
+        assert copied.engine is model.engine
+
+
+def test_a_model_made_in_memory_says_why_it_cannot_be_pickled(random_model: Path) -> None:
+    loaded = deltakwt.load(random_model)
+    made = deltakwt.Model(loaded.config, loaded.engine, name="made")
+    with pytest.raises(DeltakwtError, match="'made': made in memory.*save_folder"):
+        pickle.dumps(made)
+    assert copy.deepcopy(made).name == "made"
+
+
+RAGGED = [[0.0, 0.0], [0.0]]
+WRONG = {
+    "ragged sound": lambda model: model(RAGGED),
+    "ragged clip": lambda model: model.classify(RAGGED),
+    "ragged spot": lambda model: model.spot(RAGGED),
+    "text as rate": lambda model: model(np.zeros(100), sample_rate="16000"),
+    "fraction as rate": lambda model: model(np.zeros(100), sample_rate=16_000.5),
+    "bool as rate": lambda model: model(np.zeros(100), sample_rate=True),
+    "list as rate": lambda model: model.spot(np.zeros(100), sample_rate=[16_000]),
+    "nothing": lambda model: model(None),
+    "bytes": lambda model: model(b"sound"),
+    "object": lambda model: model.classify({}),
+    "complex": lambda model: model(np.zeros(100, complex)),
+    "dictionary": lambda model: model({"a": 1}),
+    "number as setting": lambda model: model(np.zeros(100), setting=5),
+    "list as setting": lambda model: setattr(model, "setting", [0.2]),
+    "load a number": lambda model: deltakwt.load(5),
+    "load bytes": lambda model: deltakwt.load(b"kwt-1"),
+    "load nothing": lambda model: deltakwt.load(None),
+    "load a zero byte": lambda model: deltakwt.load("a\0b"),
+    "load a long name": lambda model: deltakwt.load("a" * 300),
+    "threshold text": lambda model: Thresholds(x="0.2"),
+    "threshold object": lambda model: Thresholds(x={}),
+    "threshold ragged": lambda model: Thresholds(x=RAGGED),
+    "threshold bool": lambda model: Thresholds(x=True),
+    "threshold beyond float32": lambda model: Thresholds(x=1e39),
+    "threshold integer": lambda model: Thresholds(x=10**400),
+    "thresholds of a number": lambda model: Thresholds.parse(5),
+    "thresholds beyond float32": lambda model: Thresholds.parse("1e39_0_0_0_0_0"),
+    "front end text": lambda model: FrontEndSetting(floor="2"),
+    "front end bool": lambda model: FrontEndSetting(smooth="yes"),
+    "front end number": lambda model: FrontEndSetting.parse(2),
+    "front end quantile": lambda model: FrontEndSetting(quantile=None),
+    "setting of a number": lambda model: Setting(5),
+    "setting of text": lambda model: Setting(PAPER, "smooth"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_call_with_wrong_arguments_is_refused(random_model: Path, kind: str) -> None:
+    with pytest.raises(DeltakwtError) as error:
+        WRONG[kind](deltakwt.load(random_model))
+    assert "\n" not in str(error.value)
+
+
+def test_weights_that_overflow_are_an_error_that_names_the_model(tmp_path: Path) -> None:
+    tensors = random_tensors(KWT1)
+    tensors["embed.weight"] = np.full_like(tensors["embed.weight"], 1e38)
+    tensors["head.weight"] = np.full_like(tensors["head.weight"], 1e38)
+    save_folder(tmp_path / "huge", Weights(KWT1, tensors))
+    model = deltakwt.load(tmp_path / "huge")
+    for setting in (DENSE, PAPER):
+        with pytest.raises(DeltakwtError, match="huge.*finite"):
+            model(CLIPS / "yes.flac", setting=setting)

@@ -1,4 +1,4 @@
-"""The package as a stranger meets it: what an import brings, and the promises of the examples."""
+"""The package: what an import loads, the public names, the examples."""
 
 from __future__ import annotations
 
@@ -43,9 +43,25 @@ def test_an_import_is_quick() -> None:
     assert min(float(python("-c", code)) for _ in range(3)) < 0.3
 
 
+def test_the_import_alone_is_very_quick() -> None:
+    code = (
+        "import time; start = time.process_time(); import deltakwt;"
+        "print(time.process_time() - start)"
+    )
+    assert min(float(python("-c", code)) for _ in range(3)) < 0.1
+
+
+def test_the_example_of_the_docstring_runs_anywhere(tmp_path: Path) -> None:
+    code = "import doctest, deltakwt; print(doctest.testmod(deltakwt))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=120
+    )
+    assert done.stdout == "TestResults(failed=0, attempted=6)\n", done.stdout + done.stderr
+
+
 def test_the_public_face() -> None:
     assert set(deltakwt.__all__) <= set(dir(deltakwt))
-    assert deltakwt.load.__module__ == "deltakwt.model"
+    assert deltakwt.load.__module__ == "deltakwt.core.model"
     assert (Path(deltakwt.__file__).parent / "py.typed").exists()
     with pytest.raises(AttributeError, match="nothing"):
         deltakwt.nothing  # noqa: B018

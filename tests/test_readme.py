@@ -1,8 +1,9 @@
-"""The README is a promise: its commands run, its Python runs, its links lead somewhere."""
+"""README: its commands and its Python run, its Python is typed, its links exist."""
 
 from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from conftest import PROJECT, Run
 from webserver import Site
 
+import deltakwt as package
 from deltakwt.weights import registry
 
 README = (PROJECT / "README.md").read_text()
@@ -67,6 +69,19 @@ def test_the_python(home: Path, trained: str) -> None:
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("yes ")
         assert "% of the dense MACs" in done.stdout
+
+
+def test_the_python_passes_mypy_strict(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    for number, block in enumerate(blocks("python")):
+        (tmp_path / f"block{number}.py").write_text(block)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MYPYPATH": str(Path(package.__file__).parent.parent)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"])

@@ -76,7 +76,7 @@ def test_the_official_test_set_gives_the_figures_of_the_card(
     name: str, protocol: str, shared: Path
 ) -> None:
     model = load(name)
-    model.profile = None  # dense, plain front end
+    model.setting = "dense"
     clips = draw(shared / "data" / "speech_commands_test_set_v0.02", silence=protocol)
     # One clip of 4,890 may fall to the other side on a processor that adds in another order.
     assert evaluate(model, clips).accuracy == pytest.approx(

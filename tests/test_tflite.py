@@ -1,4 +1,4 @@
-"""The authors' TFLite files: read by name and shape, and never trusted."""
+"""The reader of the authors' TFLite files: weights by name and shape, every offset checked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tflite_writer import authors_names, write
+from tflite_writer import authors_names, write, write_graph
 
 from deltakwt.core.config import KWT1, SIZES
 from deltakwt.core.errors import DeltakwtError
@@ -79,6 +79,39 @@ def test_an_oversized_file_is_not_read(tmp_path: Path) -> None:
         file.truncate(1 << 30)
     with pytest.raises(DeltakwtError, match="too large"):
         read_tflite(tmp_path / "a.tflite")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(65_536, 65_536, 65_536, 65_536), (2**31 - 1,) * 8, (-1, 64), (64, 0), (-64, -1)],
+    ids=str,
+)
+def test_shapes_that_wrap_around_or_are_not_positive_are_refused(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    """In 64 bits the product of the first shape is 0, and that of the last one 64."""
+    constants = authors_names(KWT1, random_tensors(KWT1))
+    entries = [(name, values.shape, number) for number, (name, values) in enumerate(constants)]
+    entries[0] = (entries[0][0], shape, 0)
+    (tmp_path / "a.tflite").write_bytes(write_graph(entries, [values for _, values in constants]))
+    with pytest.raises(DeltakwtError, match="class_token is missing or misshapen"):
+        read_tflite(tmp_path / "a.tflite")
+
+
+def test_weights_that_share_a_buffer_are_read(tmp_path: Path) -> None:
+    tensors = random_tensors(KWT1)
+    constants = authors_names(KWT1, tensors)
+    data = [values for _, values in constants]
+    numbers = {name: number for number, (name, _) in enumerate(constants)}
+    shared = {name: number for name, number in numbers.items() if name.endswith("/gamma")}
+    first = min(shared.values())
+    entries = [
+        (name, values.shape, first if name in shared else numbers[name])
+        for name, values in constants
+    ]
+    (tmp_path / "a.tflite").write_bytes(write_graph(entries, data))
+    _, found = read_tflite(tmp_path / "a.tflite")
+    np.testing.assert_array_equal(found["blocks.7.norm1.weight"], tensors["blocks.0.norm1.weight"])
 
 
 SMALL = write([(f"dense_{n}/MatMul", np.ones((2, 3))) for n in range(4)])

@@ -1,4 +1,4 @@
-"""Writes TFLite files as the KWT authors' converter did: enough of the format to be read back."""
+"""Writes TFLite files like those of the KWT authors, as far as the reader needs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,26 @@ Constant = tuple[str, np.ndarray]
 
 
 def write(constants: list[Constant]) -> bytes:
-    """A TFLite file with one subgraph that holds the constants."""
+    """Return a TFLite file with one subgraph that holds the constants."""
+    entries = [(name, values.shape, number) for number, (name, values) in enumerate(constants)]
+    return write_graph(entries, [values for _, values in constants])
+
+
+def write_shared(names: list[str], values: np.ndarray) -> bytes:
+    """Return a TFLite file whose tensors all have the same buffer."""
+    return write_graph([(name, values.shape, 0) for name in names], [values])
+
+
+def write_graph(entries: list[tuple[str, tuple[int, ...], int]], data: list[np.ndarray]) -> bytes:
+    """Return a TFLite file with tensors of (name, shape, number of its data)."""
     b = flatbuffers.Builder(1 << 16)
     buffers = [_table(b, 1, [])]  # number 0 is always empty
+    for values in data:
+        content = b.CreateByteVector(np.ascontiguousarray(values, "<f4").tobytes())
+        buffers.append(_table(b, 1, [(0, "offset", content)]))
     tensors = []
-    for number, (name, values) in enumerate(constants):
-        data = b.CreateByteVector(np.ascontiguousarray(values, "<f4").tobytes())
-        buffers.append(_table(b, 1, [(0, "offset", data)]))
-        shape = b.CreateNumpyVector(np.array(values.shape, np.int32))
+    for name, sizes, number in entries:
+        shape = b.CreateNumpyVector(np.array(sizes, np.int32))
         text = b.CreateString(name)
         fields = [(0, "offset", shape), (1, "int8", 0), (2, "uint32", number + 1)]
         tensors.append(_table(b, 4, [*fields, (3, "offset", text)]))
@@ -49,7 +61,7 @@ def _vector(b: flatbuffers.Builder, offsets: list[int]) -> int:
 
 
 def authors_names(config: Config, tensors: dict[str, np.ndarray]) -> list[Constant]:
-    """Our weights under the names, and in the layout, of the authors' files."""
+    """Return our weights with the names and the layout of the authors' files."""
     root = "kws_transformer"
     last = 6 * config.layers + 1
     made: list[Constant] = [

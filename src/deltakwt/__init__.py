@@ -1,9 +1,13 @@
 """Keyword spotting whose compute follows the sound.
 
->>> import deltakwt
+>>> import deltakwt, numpy
 >>> model = deltakwt.load("kwt-1")
->>> model("examples/clips/yes.flac").label
-'yes'
+>>> silence = numpy.zeros(16_000)  # or the path of a sound file
+>>> result = model(silence)
+>>> result.label
+'_silence_'
+>>> result.macs.model_percent < 5  # of the MACs of the dense model
+True
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on first use, so that `import deltakwt` stays instant."""
+    """Import a public name on first use, so that `import deltakwt` takes little time."""
     if name not in _HOMES:
         raise AttributeError(f"module 'deltakwt' has no attribute {name!r}")
     from importlib import import_module

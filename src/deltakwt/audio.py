@@ -1,11 +1,11 @@
-"""Any sound file or array as 16 kHz mono float32, streamed in blocks of bounded size."""
+"""Reading of sound files and arrays as 16 kHz mono float32, in blocks of bounded size."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.files import open_regular
 
 if TYPE_CHECKING:
     import soundfile
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
 Audio = NDArray[np.float32]
 Sound = str | os.PathLike[str] | ArrayLike  # a file, or samples with their rate
 
-BLOCK_VALUES = 1 << 20  # samples times channels held at once: 4 MiB
+BLOCK_VALUES = 1 << 20  # samples times channels of one block: 4 MiB
 RATES = (1_000, 768_000)  # Hz
 MAX_CHANNELS = 64
-LOUDEST = 100.0  # 40 dB over full scale: no sound, but integers stored as floats
+LOUDEST = 100.0  # 40 dB over full scale: such values are integers stored as floats, not sound
 HOP_SAMPLES = 1_600  # a window every 100 ms
 
 
-def read_clip(path: Path) -> Audio:
-    """(16000,): one second of a file, cut or zero-padded at the end."""
+def read_clip(path: str | os.PathLike[str]) -> Audio:
+    """Return the first second of a file (16000,), zero-padded if it is shorter."""
     clip = np.zeros(CLIP_SAMPLES, np.float32)
     filled = 0
     for block in read_blocks(path):
@@ -41,15 +42,21 @@ def read_clip(path: Path) -> Audio:
 
 
 def read_blocks(path: str | os.PathLike[str]) -> Iterator[Audio]:
-    """The file's sound in blocks of 16 kHz mono samples."""
+    """Yield the sound of a file as blocks of 16 kHz mono samples."""
     name = os.fspath(path)
     yield from _resampled(name, _decoded(name))
 
 
 def array_blocks(sound: ArrayLike, sample_rate: int | None) -> Iterator[Audio]:
-    """An array (n,) or (n, channels), floats in [-1, 1] or integers, as 16 kHz mono blocks."""
-    samples = np.asarray(sound)
-    rate = SAMPLE_RATE if sample_rate is None else sample_rate
+    """Yield an array as blocks of 16 kHz mono samples.
+
+    The array is (n,) or (n, channels), with floats in [-1, 1] or integers of any width.
+    """
+    try:
+        samples = np.asarray(sound)
+    except ValueError:  # lists of different lengths
+        raise DeltakwtError("array: is not an array of numbers; give (n,) floats") from None
+    rate = SAMPLE_RATE if sample_rate is None else _whole_rate(sample_rate)
     if samples.ndim not in (1, 2) or samples.dtype.kind not in "fiu":
         raise DeltakwtError(
             f"array: {samples.dtype} {samples.shape} is not sound; give (n,) floats"
@@ -59,27 +66,38 @@ def array_blocks(sound: ArrayLike, sample_rate: int | None) -> Iterator[Audio]:
     yield from _resampled("array", _chopped(samples, rate))
 
 
+def _whole_rate(rate: object) -> int:
+    is_whole = isinstance(rate, Integral) or (isinstance(rate, float) and rate.is_integer())
+    if not is_whole or isinstance(rate, bool):
+        raise DeltakwtError(f"sample rate {rate!r}: must be a whole number of Hz")
+    return int(rate)  # type: ignore[call-overload, no-any-return]
+
+
 def blocks(sound: Sound, sample_rate: int | None = None) -> Iterator[Audio]:
-    """A file or an array as blocks of 16 kHz mono samples."""
+    """Yield a file or an array as blocks of 16 kHz mono samples."""
     if isinstance(sound, str | os.PathLike):
         return read_blocks(sound)
     return array_blocks(sound, sample_rate)
 
 
 def duration(sound: Sound) -> float | None:
-    """Seconds of a file, as its header tells, for showing progress; None where it does not."""
+    """Return the seconds of a file according to its header, or None if they are not known."""
     import soundfile
 
     if not isinstance(sound, str | os.PathLike):
         return None
     try:
-        return float(soundfile.info(os.fspath(sound)).duration)
-    except soundfile.LibsndfileError:
+        with (
+            open_regular(sound) as file,
+            soundfile.SoundFile(file.fileno(), closefd=False) as opened,
+        ):
+            return float(opened.frames / opened.samplerate)
+    except (DeltakwtError, soundfile.LibsndfileError):
         return None
 
 
 def one_clip(sound: Sound, sample_rate: int | None = None) -> Audio:
-    """(16000,): a sound of up to one second, zero-padded at its end."""
+    """Return a sound of up to one second as (16000,), zero-padded at its end."""
     held: list[Audio] = []
     length = 0
     for block in blocks(sound, sample_rate):
@@ -118,17 +136,19 @@ def _cut(samples: Audio, count: int) -> Audio:
 
 
 def _decoded(name: str) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Sample rate and (n, channels) blocks of a file."""
+    """Yield the sample rate and (n, channels) blocks of a file."""
+    # libsndfile gets the opened file: its name could mean another file a moment later.
+    with open_regular(name) as opened:
+        if not os.fstat(opened.fileno()).st_size:
+            raise DeltakwtError(f"{name}: empty file")
+        yield from _decoded_file(name, opened.fileno())
+
+
+def _decoded_file(name: str, descriptor: int) -> Iterator[tuple[int, NDArray[Any]]]:
     import soundfile
 
-    if not Path(name).exists():
-        raise DeltakwtError(f"{name}: no such file")
-    if not Path(name).is_file():
-        raise DeltakwtError(f"{name}: not a file")
-    if not Path(name).stat().st_size:
-        raise DeltakwtError(f"{name}: empty file")
     try:
-        with soundfile.SoundFile(name) as file:
+        with soundfile.SoundFile(descriptor, closefd=False) as file:
             if not 1 <= file.channels <= MAX_CHANNELS:
                 raise DeltakwtError(f"{name}: {file.channels} channels, at most {MAX_CHANNELS}")
             _check_whole_wav(name, file)
@@ -144,9 +164,9 @@ def _decoded(name: str) -> Iterator[tuple[int, NDArray[Any]]]:
 
 
 def _check_whole_wav(name: str, file: soundfile.SoundFile) -> None:
-    """A WAV file cut short is read by libsndfile without a word, except in its log.
+    """Refuse a WAV file that was cut short. libsndfile only notes this in its log.
 
-    Sizes of almost 2 or 4 GiB are what programs write that do not know the length yet.
+    Programs that do not know the length yet write a size of almost 2 or 4 GiB: that is accepted.
     """
     found = re.search(r"^data : (\d+) \(should be (\d+)\)", file.extra_info, re.MULTILINE)
     if found and int(found[2]) < int(found[1]) < 0x7FFF_0000:

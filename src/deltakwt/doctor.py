@@ -1,4 +1,4 @@
-"""Is this installation sound? What it runs on, what it can do, and a self-test."""
+"""A check of the installation: what it runs on, what it can do, and a self-test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CPU_FEATURES = ("sse4", "avx", "fma", "f16c", "amx", "neon", "asimd", "sve")
 
 
 def examine() -> dict[str, Any]:
-    """Everything the doctor knows, `ok` among it."""
+    """Return everything that `deltakwt doctor` shows. "ok" is whether all self-tests passed."""
     tests = self_test()
     return {
         "version": deltakwt.__version__,
@@ -49,7 +49,7 @@ def examine() -> dict[str, Any]:
 
 
 def _cpu() -> dict[str, Any]:
-    """The processor's name and those of its features that matter to kernels."""
+    """Return the processor's name and its features that kernels may use."""
     facts = cpu_facts()
     flags = facts.get("flags", facts.get("Features", "")).split()
     return {
@@ -59,7 +59,7 @@ def _cpu() -> dict[str, Any]:
 
 
 def self_test() -> list[dict[str, Any]]:
-    """The native core against the readable NumPy twins, on the built-in clip."""
+    """Compare the native core with the NumPy reference on the built-in clip."""
     clip = read_clip(CLIP)
     features = frontend.mfcc(clip)
     tensors = random_tensors(KWT1)
@@ -76,8 +76,8 @@ def self_test() -> list[dict[str, Any]]:
     def shipped(name: str) -> str:
         label = deltakwt.load(name)(CLIP).label
         if label != "yes":
-            raise AssertionError(f"heard {label}, not yes")
-        return "heard yes"
+            raise AssertionError(f"classified {label}, not yes")
+        return "classified yes"
 
     tests = [_run("front end", front_end)]
     tests += [_run(f"kernels {isa}", partial(kernels, isa)) for isa in available_isas()]
@@ -89,12 +89,12 @@ def self_test() -> list[dict[str, Any]]:
 def _run(name: str, test: Callable[[], str]) -> dict[str, Any]:
     try:
         return {"test": name, "ok": True, "found": test()}
-    except Exception as error:  # a doctor reports what is wrong, whatever it is
+    except Exception as error:  # whatever is wrong belongs into the report
         return {"test": name, "ok": False, "found": f"{type(error).__name__}: {error}"}
 
 
 def _within(what: str, worst: float, limit: float) -> str:
-    found = f"{what} differ by {worst:.1e} from NumPy's"
+    found = f"{what} differ by at most {worst:.1e} from NumPy"
     if not worst <= limit:
         raise AssertionError(f"{found}, more than {limit}")
     return found

@@ -1,17 +1,19 @@
-"""The command line: one typer application put together from the verb modules of this package."""
+"""The command line: one typer application with a module for each verb."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
 import deltakwt
-from deltakwt.cli.common import run
+from deltakwt.cli.common import run, stop_on_sigterm
 
+# Verbs in the order in which --help lists them.
 VERBS = (
     "spot",
     "listen",
@@ -34,35 +36,54 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def build() -> typer.Typer:
-    """The application with every verb registered."""
+def build(verbs: Sequence[str] = VERBS) -> typer.Typer:
+    """Return the application with these verbs. Their modules are imported here."""
     app = typer.Typer(
         name="deltakwt",
         help="Keyword spotting whose compute follows the sound.",
-        no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # plain help needs a third of the time
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
 
     @app.callback()
     def options(
         version: Annotated[
             bool,
-            typer.Option("--version", callback=_print_version, is_eager=True, help="And exit."),
+            typer.Option(
+                "--version",
+                callback=_print_version,
+                is_eager=True,
+                help="Show the version and exit.",
+            ),
+        ] = False,
+        quiet: Annotated[
+            bool, typer.Option("--quiet", "-q", help="Show results and errors only.")
+        ] = False,
+        verbose: Annotated[
+            bool, typer.Option("--verbose", "-v", help="Also say what was loaded and run.")
         ] = False,
         debug: Annotated[
-            bool, typer.Option("--debug", help="Show the traceback of an error (any position).")
+            bool, typer.Option("--debug", help="Show the traceback of an error.")
         ] = False,
     ) -> None:
-        """`--debug` is taken off the arguments by `run`; it stands here for `--help`."""
-        del version, debug
+        """Declare the options for --help. `run` takes the last three at any position."""
+        del version, quiet, verbose, debug
 
-    for verb in VERBS:
-        if find_spec(f"{__name__}.{verb}"):
-            import_module(f"{__name__}.{verb}").register(app)
+    for verb in verbs:
+        import_module(f"{__name__}.{verb}").register(app)
     return app
 
 
+def _needed(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the verbs whose modules a command line needs: one, if it begins with a verb."""
+    first = next((word for word in arguments if not word.startswith("-")), None)
+    completing = "_DELTAKWT_COMPLETE" in os.environ
+    return [first] if first in VERBS and not completing else VERBS
+
+
 def main() -> None:
-    """The `deltakwt` command."""
-    sys.exit(run(build(), sys.argv[1:]))
+    """Run the `deltakwt` command."""
+    stop_on_sigterm()
+    arguments = sys.argv[1:]
+    sys.exit(run(build(_needed(arguments)), arguments))

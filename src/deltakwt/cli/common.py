@@ -1,19 +1,26 @@
-"""What every verb shares: the options, the consoles, progress, JSON, and how errors end."""
+"""What every verb shares: options, tables, progress, JSON, messages, and how errors end.
+
+Text that comes from files, names or servers reaches the terminal only through the functions here,
+which show control characters as escapes and never read the text as markup.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.text import one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,6 +29,11 @@ if TYPE_CHECKING:
     from deltakwt.core.model import Model
 
 DEFAULT_MODEL = "kwt-1"
+LINE_SECONDS = 5.0  # between two progress lines where stderr is not a terminal
+QUIET, USUAL, VERBOSE = range(3)
+_level = USUAL
+
+UsageError: Any = typer.BadParameter.__mro__[1]  # its module differs by version of typer
 
 ModelOption = Annotated[
     str,
@@ -29,37 +41,49 @@ ModelOption = Annotated[
         "--model",
         "-m",
         envvar="DELTAKWT_MODEL",
-        help="A shipped or pulled name, a model folder, or an authors' .tflite file.",
+        help="Name of a model, a model folder, or a .tflite file of the KWT authors.",
     ),
 ]
-DataOption = Annotated[Path, typer.Option("--data", help="A Speech Commands folder.")]
+DataOption = Annotated[
+    Path, typer.Option("--data", help="Folder of a Speech Commands data set.", show_default=False)
+]
 ThresholdsOption = Annotated[
     str | None,
-    typer.Option("--thresholds", help="Delta thresholds: 0.2_0.2_0.2_0.05_0.001_0.05[_0.3_0.1]."),
+    typer.Option(
+        "--thresholds",
+        help="Delta thresholds x_q_k_scores_softmax_heads[_mlpin_mlphidden[_v]], such as"
+        " 0.2_0.2_0.2_0.05_0.001_0.05, on the plain front end.",
+    ),
 ]
 ProfileOption = Annotated[
-    str | None, typer.Option("--profile", help="A named profile of the model ('dense' for none).")
+    str | None,
+    typer.Option(
+        "--profile", help="Name of a profile of the model, or dense. Default: the model's own."
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-ThreadsOption = Annotated[int, typer.Option("--threads", min=0, help="0: all cores.")]
+ThreadsOption = Annotated[
+    int, typer.Option("--threads", min=0, help="Number of threads; 0 uses all cores.")
+]
+
+
+# ---------------------------------------------------------------- running a command line
 
 
 def run(app: typer.Typer, arguments: list[str]) -> int:
-    """Run the application and turn every ending into an exit code."""
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    debug = "--debug" in own
-    if debug:
-        arguments = [a for a in own if a != "--debug"] + arguments[len(own) :]
-    try:
+    """Run the application and return the exit code of the process."""
+    if "_DELTAKWT_COMPLETE" in os.environ:  # the shell asks what may follow
         app(args=arguments, prog_name="deltakwt")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    arguments, debug = _take_global_options(arguments)
+    try:
+        code = _invoke(app, arguments or ["--help"])
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does
+        _discard_output()
+        return 0
     except KeyboardInterrupt:
         fail("interrupted")
         return 130
-    except BrokenPipeError:  # the reader of our output went away, as `head` does
-        sys.stdout = None
-        return 0
     except DeltakwtError as error:
         if debug:
             traceback.print_exc()
@@ -68,65 +92,156 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        fail(f"unexpected {type(error).__name__}: {_one_line(str(error))} (--debug shows where)")
+        fail(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
         return 1
+    return code
+
+
+def _take_global_options(arguments: list[str]) -> tuple[list[str], bool]:
+    """Remove --debug, -q and -v, which may stand anywhere before "--", and obey them."""
+    global _level
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    quiet, verbose = {"-q", "--quiet"} & set(own), {"-v", "--verbose"} & set(own)
+    _level = QUIET if quiet else VERBOSE if verbose else USUAL
+    taken = {"--debug", "-q", "--quiet", "-v", "--verbose"}
+    rest = [argument for argument in own if argument not in taken] + arguments[len(own) :]
+    return rest, "--debug" in own
+
+
+def _invoke(app: typer.Typer, arguments: list[str]) -> int:
+    """Parse and run. Typer's own `main` would turn a closed pipe into an error."""
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("deltakwt", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except UsageError as error:
+        return _usage_error(error)
     return 0
 
 
+def _usage_error(error: Any) -> int:
+    """Tell what is wrong with the command line, or show the help of a verb given alone."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.ctx.get_help())
+        return 0
+    path = error.ctx.command_path if error.ctx else "deltakwt"
+    verb = path.removeprefix("deltakwt").strip()
+    fail(f"{verb}: {error.format_message()} Try: {path} --help".removeprefix(": "))
+    return int(error.exit_code)
+
+
+def _discard_output() -> None:
+    """Send the rest of the output nowhere, so that closing stdout at exit does not fail."""
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+
+
+def stop_on_sigterm() -> None:
+    """Make SIGTERM end the program like Ctrl-C: files in progress are removed or completed."""
+
+    def stop(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+# ---------------------------------------------------------------- messages, tables, JSON
+
+
 def fail(message: str) -> None:
-    """One line on stderr."""
-    print(f"deltakwt: {_one_line(message)}", file=sys.stderr)
+    """Print an error as one line on stderr."""
+    _print_error_line(message)
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def note(message: str) -> None:
+    """Print one line on stderr unless --quiet is given."""
+    if _level > QUIET:
+        _print_error_line(message)
+
+
+def detail(message: str) -> None:
+    """Print one line on stderr if --verbose is given."""
+    if _level == VERBOSE:
+        _print_error_line(message)
+
+
+def _print_error_line(message: str) -> None:
+    print(f"deltakwt: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+def say(*lines: object) -> None:
+    """Print lines on stdout, with control characters shown as escapes."""
+    for line in lines:
+        print(printable(line))
 
 
 def print_json(document: Any) -> None:
-    """The one document a `--json` run prints. NaN is not JSON, so it may not appear."""
+    """Print the one document of a `--json` run. NaN is not JSON and raises ValueError."""
     print(json.dumps(document, indent=2, allow_nan=False))
 
 
 def console() -> Console:
-    """Where tables go: stdout."""
+    """Return the console for tables, on stdout."""
     from rich.console import Console
 
     return Console(soft_wrap=False)
 
 
 def table(title: str, *columns: str) -> Table:
-    """A table whose first column is text and whose others are right-aligned."""
+    """Return a table whose first column is left-aligned and whose others are right-aligned.
+
+    Cells are plain text: control characters are shown as escapes, and markup has no effect.
+    """
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    class PlainTable(Table):
+        def add_row(self, *cells: Any, **options: Any) -> None:
+            super().add_row(*map(_plain, cells), **options)
+
+    def _plain(cell: Any) -> Any:
+        return Text(printable(cell)) if isinstance(cell, str) else cell
+
+    made = PlainTable(title=_plain(title) if title else None, title_justify="left")
+    made.box = box.SIMPLE_HEAD
     for number, column in enumerate(columns):
-        made.add_column(column, justify="right" if number else "left", overflow="fold")
+        made.add_column(_plain(column), justify="right" if number else "left", overflow="fold")
     return made
 
 
-@dataclass
-class Bar:
-    """A progress bar: `update(done, total)`, with any unit."""
+# ---------------------------------------------------------------- progress
 
-    _progress: Any
-    _task: Any
+
+class Bar(Protocol):
+    """Shows the progress of a long command, in any unit."""
 
     def update(self, done: float, total: float | None = None) -> None:
-        """`total` None: not known (yet)."""
-        self._progress.update(self._task, completed=done, total=total)
+        """Show how much is done, and of how much if that is known."""
 
     def tell(self, what: str) -> None:
-        """What is being done now."""
-        self._progress.update(self._task, description=what)
+        """Show what is being done now."""
 
 
 @contextmanager
 def progress(what: str, unit: str = "count") -> Iterator[Bar]:
-    """A bar with time left on stderr; nothing where stderr is not a terminal.
+    """Show progress on stderr: a bar on a terminal, otherwise a line every few seconds.
 
-    `unit` is "count" or "bytes".
+    `unit` is "count" or "bytes". Nothing is shown with --quiet.
     """
+    if _level > QUIET and sys.stderr.isatty():
+        with _drawn_bar(what, unit) as bar:
+            yield bar
+    else:
+        yield _Lines(what, unit)
+
+
+@contextmanager
+def _drawn_bar(what: str, unit: str) -> Iterator[Bar]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -138,24 +253,60 @@ def progress(what: str, unit: str = "count") -> Iterator[Bar]:
         TransferSpeedColumn,
     )
 
+    class Drawn:
+        def update(self, done: float, total: float | None = None) -> None:
+            bars.update(task, completed=done, total=total)
+
+        def tell(self, what: str) -> None:
+            bars.update(task, description=printable(what))
+
     columns = (
         [DownloadColumn(), TransferSpeedColumn()] if unit == "bytes" else [MofNCompleteColumn()]
     )
-    stderr = Console(stderr=True)
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         *columns,
         TimeRemainingColumn(),
-        console=stderr,
-        disable=not stderr.is_terminal,
+        console=Console(stderr=True),
         transient=True,
     ) as bars:
-        yield Bar(bars, bars.add_task(what, total=None))
+        task = bars.add_task(printable(what), total=None)
+        yield Drawn()
+
+
+class _Lines:
+    """Progress as lines, for pipes and log files."""
+
+    def __init__(self, what: str, unit: str) -> None:
+        self.what, self.unit = what, unit
+        self.start = self.last = time.monotonic()
+
+    def tell(self, what: str) -> None:
+        self.what = what
+
+    def update(self, done: float, total: float | None = None) -> None:
+        now = time.monotonic()
+        if now - self.last < LINE_SECONDS:
+            return
+        self.last = now
+        text = f"{self.what}: {self._amount(done)}"
+        if total:
+            text += f" of {self._amount(total)} ({done / total:.0%})"
+            if 0 < done <= total:
+                left = (now - self.start) * (total - done) / done
+                text += f", about {left:.0f} s left"
+        note(text)
+
+    def _amount(self, value: float) -> str:
+        return f"{value / 1e6:,.1f} MB" if self.unit == "bytes" else f"{value:,.0f}"
+
+
+# ---------------------------------------------------------------- models and numbers
 
 
 def load_model(name: str, profile: str | None = None, thresholds: str | None = None) -> Model:
-    """The model of `--model`, set to the profile or the thresholds of the command line."""
+    """Return the model of `--model` with the profile or the thresholds of the command line."""
     from deltakwt.core.model import load
     from deltakwt.core.setting import Thresholds
 
@@ -166,9 +317,13 @@ def load_model(name: str, profile: str | None = None, thresholds: str | None = N
         model.setting = profile
     if thresholds is not None:
         model.setting = Thresholds.parse(thresholds)  # on the plain front end
+    detail(
+        f"model {model.name} from {model.source}: {model.config.layers} layers, width"
+        f" {model.config.dim}, setting {model.setting}, kernels {model.engine.isa}"
+    )
     return model
 
 
 def percent(fraction: float) -> str:
-    """0.9755 -> '97.55%'."""
+    """Return 0.9755 as "97.55%"."""
     return f"{100 * fraction:.2f}%"

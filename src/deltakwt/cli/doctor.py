@@ -1,4 +1,4 @@
-"""`deltakwt doctor`: is this installation sound?"""
+"""`deltakwt doctor`: check the installation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(json: JsonOption = False) -> None:
-    """Version, CPU features, chosen kernels, installed extras and a self-test."""
+    """Show version, processor, kernels and extras, and run a self-test.
+
+    The exit code is 1 if a self-test fails.
+    """
     from deltakwt.doctor import examine
 
     found = examine()
@@ -27,7 +30,7 @@ def doctor(json: JsonOption = False) -> None:
             text = value if isinstance(value, str) else " ".join(value) or "none"
             rows.add_row(key.replace("_", " "), text)
         for name, there in found["extras"].items():
-            rows.add_row(f"extra {name}", "yes" if there else f"pip install 'deltakwt\\[{name}]'")
+            rows.add_row(f"extra {name}", "yes" if there else f"pip install 'deltakwt[{name}]'")
         for test in found["self_test"]:
             rows.add_row(test["test"], f"{'ok' if test['ok'] else 'FAILED'}: {test['found']}")
         console().print(rows)

@@ -1,4 +1,4 @@
-"""`deltakwt models`: list, show, pull, import."""
+"""`deltakwt models`: list, show, download and import models."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import JsonOption, console, print_json, progress, table
+from deltakwt.cli.common import JsonOption, console, print_json, progress, say, table
 
 if TYPE_CHECKING:
     from deltakwt.core.setting import Profile
 
-NameArgument = Annotated[str, typer.Argument(metavar="M", help="A name, a folder or a .tflite.")]
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="Name of a model, a model folder, or a .tflite file."),
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    models = typer.Typer(help="Models by name: list, show, pull, import.", no_args_is_help=True)
+    models = typer.Typer(help="List, show, download and import models.", no_args_is_help=True)
     models.command("list")(list_models)
     models.command("show")(show)
     models.command("pull")(pull)
@@ -27,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_models(json: JsonOption = False) -> None:
-    """The models that can be used by name, and those that can be pulled."""
+    """List the models that can be used by name or downloaded."""
     from deltakwt.weights.registry import PULLABLE, SHIPPED, named_models
 
     here = named_models()
@@ -49,13 +52,17 @@ def list_models(json: JsonOption = False) -> None:
         return
     rows = table("", "name", "state", "where")
     for document in documents:
-        state = "can be pulled" if document["state"] == "pull" else document["state"]
+        state = "to be pulled" if document["state"] == "pull" else document["state"]
         rows.add_row(document["name"], state, document["path"])
     console().print(rows)
 
 
 def show(model: NameArgument, json: JsonOption = False) -> None:
-    """Shape, labels, training facts and profiles of a model. Its weights are checked."""
+    """Show the shape, labels, training and profiles of a model.
+
+    The weights are read and checked. The share of the MACs of a profile depends on the sound, so it
+    is given with the mix of clips on which it was measured.
+    """
     from deltakwt.core.macs import dense_macs
     from deltakwt.weights.folder import config_document, load_weights
     from deltakwt.weights.profiles import load_profiles
@@ -83,29 +90,44 @@ def show(model: NameArgument, json: JsonOption = False) -> None:
     rows.add_row("labels", " ".join(weights.config.labels))
     for key, value in weights.training.items():
         long = isinstance(value, list | dict)
-        rows.add_row(f"training: {key}", "told by --json" if long else str(value))
+        rows.add_row(f"training: {key}", "shown by --json" if long else str(value))
     for name, profile in profiles.profiles.items():
         mark = " (default)" if name == profiles.default else ""
-        rows.add_row(f"profile {name}{mark}", _told(profile))
+        rows.add_row(f"profile {name}{mark}", _summary(profile))
     console().print(rows)
 
 
-def _told(profile: Profile) -> str:
-    """What a profile does, short: thresholds of every layer are for --json."""
+def _summary(profile: Profile) -> str:
+    """Return the setting of a profile and what was measured. --json has every threshold."""
     thresholds = str(profile.setting.thresholds)
     parts = ["thresholds for each layer" if "," in thresholds else thresholds]
     parts.append(f"front end {profile.setting.front_end}")
-    for key, what in (("accuracy", "right"), ("macs_percent", "of the MACs")):
-        if isinstance(value := profile.measured.get(key), float):
-            parts.append(f"{value:.2f}% {what}")
+    measured = profile.measured
+    if isinstance(accuracy := measured.get("accuracy"), float):
+        parts.append(f"accuracy {accuracy:.2f}%")
+    if isinstance(share := measured.get("macs_percent"), float):
+        parts.append(f"{share:.2f}% of the MACs of {_mix(measured.get('cost_mix'))}")
     return ", ".join(parts)
 
 
+def _mix(text: object) -> str:
+    """Return "words=0.4167,noise=0.5" as "42% words, 50% noise"."""
+    if not isinstance(text, str):
+        return "an unknown mix of clips"
+    pairs = [part.partition("=") for part in text.split(",")]
+    try:
+        return ", ".join(f"{float(share):.0%} {group}" for group, _, share in pairs)
+    except ValueError:
+        return text
+
+
 def pull(
-    name: Annotated[str, typer.Argument(help="arm-kwt-1, arm-kwt-2 or arm-kwt-3.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="One of arm-kwt-1, arm-kwt-2 and arm-kwt-3.")
+    ],
     json: JsonOption = False,
 ) -> None:
-    """Download one of the KWT authors' models (Apache-2.0), verified, into the cache."""
+    """Download a model of the KWT authors (Apache-2.0)."""
     from deltakwt.weights import registry
 
     with progress(name, "bytes") as bar:
@@ -113,15 +135,17 @@ def pull(
     if json:
         print_json({"name": name, "path": str(folder)})
     else:
-        print(f"{name}: ready in {folder}")
+        say(f"{name}: ready in {folder}")
 
 
 def import_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An authors' .tflite file.")],
-    out: Annotated[Path, typer.Option("--out", help="The model folder to make.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A .tflite file of the KWT authors.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Model folder to write; must be new.")],
     json: JsonOption = False,
 ) -> None:
-    """Turn a KWT authors' .tflite file into a model folder."""
+    """Write a .tflite file of the KWT authors as a model folder."""
     from deltakwt.weights.registry import import_tflite
 
     weights = import_tflite(file, out)
@@ -129,4 +153,4 @@ def import_file(
     if json:
         print_json({"path": str(out), "dim": weights.config.dim, "parameters": parameters})
     else:
-        print(f"{out}: {parameters:,} parameters, {weights.config.dim} wide")
+        say(f"{out}: {parameters:,} parameters, width {weights.config.dim}")

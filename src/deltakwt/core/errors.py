@@ -1,11 +1,12 @@
-"""The one exception a user is meant to read."""
+"""The exceptions that are meant for users."""
 
 
 class DeltakwtError(Exception):
-    """Bad input or a missing piece, told in one line: what, why, and what to do.
+    """Bad input, or something that is missing.
 
-    The command line prints the message without a traceback and exits with `exit_code`:
-    2 for bad input, 1 for a run that failed.
+    The message is one line that names the file or option, what is wrong, and what to do. The
+    command line prints it without a traceback and exits with `exit_code`: 2 for bad input, 1 for a
+    run that failed.
     """
 
     exit_code = 2

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltakwt.core.config import CLIP_SAMPLES, Config
-from deltakwt.core.engine import Engine
+from deltakwt.core.engine import Engine, Run
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import Macs
 from deltakwt.core.setting import Profiles, Setting, SettingLike
@@ -45,23 +45,49 @@ class Model:
     plain front end), to the name of a profile, or to "dense". Every call can be given another one.
     """
 
-    __slots__ = ("_setting", "config", "engine", "name", "profiles")
+    __slots__ = ("_setting", "config", "engine", "name", "profiles", "source")
 
     def __init__(
-        self, config: Config, engine: Engine, profiles: Profiles | None = None, name: str = ""
+        self,
+        config: Config,
+        engine: Engine,
+        profiles: Profiles | None = None,
+        name: str = "",
+        source: str | None = None,
     ) -> None:
         self.config = config
         self.engine = engine
         self.profiles = profiles or Profiles()
         self.name = name
+        self.source = source  # what `load` finds this model by; None for a model made in memory
         self._setting = self.profiles.setting(None)
 
     def __repr__(self) -> str:
         size = f"dim={self.config.dim} layers={self.config.layers}"
         return f"<deltakwt.Model {self.name} {size} setting={str(self.setting)!r}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model as its source and its setting: unpickling loads it again."""
+        if self.source is None:
+            raise DeltakwtError(
+                f"model {self.name!r}: made in memory, so it cannot be pickled; save it with"
+                " deltakwt.weights.folder.save_folder and load that folder"
+            )
+        return _load_again, (self.source, self.name, self._setting)
+
+    def __copy__(self) -> Model:
+        """Return a model with its own setting. The engine never changes, so both use the same."""
+        copy = Model(self.config, self.engine, self.profiles, self.name, self.source)
+        copy._setting = self._setting
+        return copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        """Return the same as `copy.copy`: everything but the setting is immutable."""
+        return self.__copy__()
+
     @property
     def labels(self) -> tuple[str, ...]:
+        """The words that the model knows, in the order of its logits."""
         return self.config.labels
 
     @property
@@ -100,12 +126,12 @@ class Model:
         chosen = self.setting_of(setting)
         if trace and chosen.thresholds is None:
             raise DeltakwtError("a trace shows deltas: it needs a setting with thresholds")
-        if np.shape(clip) != (CLIP_SAMPLES,):
-            raise DeltakwtError(f"clip of shape {np.shape(clip)}: must be ({CLIP_SAMPLES},)")
+        shape = _shape(clip)
+        if shape != (CLIP_SAMPLES,):
+            raise DeltakwtError(f"clip of shape {shape}: must be ({CLIP_SAMPLES},)")
         start = time.perf_counter()
         features = self.engine.features(clip, chosen.front_end)  # (98, 40)
-        run = None if chosen.thresholds is None else self.engine.delta(features, chosen.thresholds)
-        logits = self.engine.dense(features) if run is None else run.logits
+        run, logits = self._run(features, chosen)
         ms = 1e3 * (time.perf_counter() - start)
         scores = softmax(logits)
         best = int(scores.argmax())
@@ -121,6 +147,24 @@ class Model:
             if trace and chosen.thresholds is not None
             else None,
         )
+
+    def _run(
+        self, features: NDArray[np.float32], setting: Setting
+    ) -> tuple[Run | None, NDArray[np.float32]]:
+        """Run the engine; whatever is wrong with finite features is the model's fault."""
+        try:
+            if setting.thresholds is None:
+                run, logits = None, self.engine.dense(features)
+            else:
+                run = self.engine.delta(features, setting.thresholds)
+                logits = run.logits
+        except DeltakwtError as error:
+            raise DeltakwtError(f"model {self.name}: {error}") from error
+        if not np.isfinite(logits).all():
+            raise DeltakwtError(
+                f"model {self.name}: its logits are not finite: the weights are too large"
+            )
+        return run, logits
 
     def spot(
         self,
@@ -145,6 +189,20 @@ def load(name_or_path: str | os.PathLike[str]) -> Model:
     from deltakwt.weights.registry import load_model  # the package above core reads model files
 
     return load_model(name_or_path)
+
+
+def _load_again(source: str, name: str, setting: Setting) -> Model:
+    """Return the model that was pickled, with the name and the setting that it had."""
+    model = load(source)
+    model.name, model.setting = name, setting
+    return model
+
+
+def _shape(values: ArrayLike) -> tuple[int, ...]:
+    try:
+        return np.shape(values)
+    except ValueError:  # lists of different lengths
+        raise DeltakwtError("clip: is not an array of numbers") from None
 
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -11,9 +11,9 @@ cost more or lose more with another. A `Profile` is a named setting with what wa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ SITES = ("x", "q", "k", "scores", "softmax", "heads", "mlp_in", "mlp_hidden")
 ALL_SITES = (*SITES, "v")
 PAPER_SITES = SITES[:6]
 DENSE_SITE = -1.0  # a dense site in the array form
+LARGEST = float(np.finfo(np.float32).max)  # the engine computes in float32
+MAX_NAME_LENGTH = 100  # of a profile
 
 Threshold = float | tuple[float, ...] | None
 
@@ -46,14 +48,7 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         for site in ALL_SITES:
-            value = getattr(self, site)
-            if isinstance(value, list | np.ndarray):
-                object.__setattr__(self, site, value := tuple(float(v) for v in value))
-            for number in _numbers(value):
-                if not isinstance(number, int | float) or not 0 <= number < math.inf:
-                    raise DeltakwtError(
-                        f"threshold {site} = {number!r}: must be a finite number of at least 0"
-                    )
+            object.__setattr__(self, site, _checked(site, getattr(self, site)))
 
     @classmethod
     def parse(cls, text: str) -> Thresholds:
@@ -62,16 +57,16 @@ class Thresholds:
         Two more values are mlp_in and mlp_hidden, and a ninth is v. A value with commas gives one
         threshold per layer. "-" leaves a site dense.
         """
-        parts = text.strip().split("_")
+        parts = _text(text, "thresholds").strip().split("_")
         if len(parts) not in (6, 8, 9):
             raise DeltakwtError(
-                f"thresholds {text!r}: {len(parts)} values; give 6 (x_q_k_scores_softmax_heads),"
-                " 8 (and mlp_in_mlp_hidden) or 9 (and v)"
+                f"thresholds {text[:80]!r}: {len(parts)} values; give 6"
+                " (x_q_k_scores_softmax_heads), 8 (and mlp_in_mlp_hidden) or 9 (and v)"
             )
         return cls(**dict(zip(ALL_SITES, map(_parse_value, parts), strict=False)))
 
     def __str__(self) -> str:
-        """The form that `parse` reads."""
+        """Return the form that `parse` reads."""
         values = [getattr(self, site) for site in ALL_SITES]
         last = max((i for i, value in enumerate(values) if value is not None), default=0)
         count = next(count for count in (6, 8, 9) if count > last)
@@ -81,7 +76,7 @@ class Thresholds:
         )
 
     def to_json(self) -> dict[str, float | list[float]]:
-        """Dense sites are left out."""
+        """Return the thresholds by site, without the dense sites."""
         sites = ((site, getattr(self, site)) for site in ALL_SITES)
         return {
             site: list(value) if isinstance(value, tuple) else value
@@ -91,6 +86,9 @@ class Thresholds:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Thresholds:
+        """Read what `to_json` returns."""
+        if not isinstance(data, Mapping):
+            raise DeltakwtError("thresholds: must be an object")
         unknown = set(data) - set(ALL_SITES)
         if unknown:
             raise DeltakwtError(
@@ -99,7 +97,7 @@ class Thresholds:
         return cls(**{site: tuple(v) if isinstance(v, list) else v for site, v in data.items()})
 
     def array(self, layers: int) -> NDArray[np.float32]:
-        """(layers, 9) in the order of ALL_SITES, with -1 where a site is dense."""
+        """Return (layers, 9) in the order of ALL_SITES, with -1 where a site is dense."""
         table = np.full((layers, len(ALL_SITES)), DENSE_SITE, np.float32)
         for column, site in enumerate(ALL_SITES):
             value = getattr(self, site)
@@ -112,10 +110,34 @@ class Thresholds:
         return table
 
 
+def _checked(site: str, value: object) -> Threshold:
+    """Return a threshold as a float, a tuple of floats, or None."""
+    if value is None:
+        return None
+    many = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    numbers: list[Any] = list(value) if many else [value]  # type: ignore[call-overload]
+    for number in numbers:
+        if not _is_number(number) or not 0 <= number <= LARGEST:
+            raise DeltakwtError(
+                f"threshold {site} = {str(number)[:80]}: must be a finite number of at least 0"
+            )
+    return tuple(map(float, numbers)) if many else float(numbers[0])
+
+
 def _numbers(value: Threshold) -> tuple[float, ...]:
     if value is None:
         return ()
     return value if isinstance(value, tuple) else (value,)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise DeltakwtError(f"{what}: {type(value).__name__} is not text")
+    return value
 
 
 def _parse_value(text: str) -> Threshold:
@@ -124,7 +146,7 @@ def _parse_value(text: str) -> Threshold:
     try:
         numbers = tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise DeltakwtError(f"thresholds: {text!r} is not a number") from None
+        raise DeltakwtError(f"thresholds: {text[:80]!r} is not a number") from None
     return numbers if len(numbers) > 1 else numbers[0]
 
 
@@ -142,15 +164,19 @@ class FrontEndSetting:
     quantile: float = 0.2
 
     def __post_init__(self) -> None:
-        if not 0 <= self.floor < math.inf:
-            raise DeltakwtError(f"front end floor {self.floor}: must be 0 (off) or positive")
-        if not 0 <= self.quantile <= 1:
-            raise DeltakwtError(f"front end quantile {self.quantile}: must lie between 0 and 1")
+        if not isinstance(self.smooth, bool):
+            raise DeltakwtError(f"front end smooth {self.smooth!r}: must be True or False")
+        if not _is_number(self.floor) or not 0 <= self.floor <= LARGEST:
+            raise DeltakwtError(f"front end floor {self.floor!r}: must be 0 (off) or positive")
+        if not _is_number(self.quantile) or not 0 <= self.quantile <= 1:
+            raise DeltakwtError(f"front end quantile {self.quantile!r}: must be from 0 to 1")
+        object.__setattr__(self, "floor", float(self.floor))
+        object.__setattr__(self, "quantile", float(self.quantile))
 
     @classmethod
     def parse(cls, text: str) -> FrontEndSetting:
         """Read "plain", "smooth", "2" (floor), "smooth_2" or "smooth_2_0.2" (with quantile)."""
-        parts = text.strip().split("_")
+        parts = _text(text, "front end").strip().split("_")
         if parts == ["plain"]:
             return PLAIN
         smooth = parts[0] == "smooth"
@@ -160,7 +186,7 @@ class FrontEndSetting:
             numbers = []
         if len(numbers) != len(parts) - smooth or len(numbers) > 2:
             raise DeltakwtError(
-                f"front end {text!r}: give plain, smooth, a floor, or smooth_FLOOR[_QUANTILE]"
+                f"front end {text[:80]!r}: give plain, smooth, a floor, or smooth_FLOOR[_QUANTILE]"
             )
         return cls(smooth, *numbers)
 
@@ -175,18 +201,12 @@ class FrontEndSetting:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FrontEndSetting:
+        """Read what `to_json` returns. A key that is missing gets its default."""
         if not isinstance(data, Mapping):
             raise DeltakwtError("front_end: must be an object")
         if unknown := set(data) - {"smooth", "floor", "quantile"}:
             raise DeltakwtError(f"front_end: unknown key {min(unknown)!r}")
-        try:
-            return cls(
-                bool(data.get("smooth", False)),
-                float(data.get("floor", 0.0)),
-                float(data.get("quantile", 0.2)),
-            )
-        except (TypeError, ValueError):
-            raise DeltakwtError(f"front_end: {dict(data)} has a value of a wrong type") from None
+        return cls(**data)
 
 
 PLAIN = FrontEndSetting()
@@ -204,6 +224,12 @@ class Setting:
     front_end: FrontEndSetting = PLAIN
     name: str = field(default="", compare=False)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.thresholds, Thresholds | None):
+            raise DeltakwtError(f"setting: thresholds {self.thresholds!r}: give Thresholds or None")
+        if not isinstance(self.front_end, FrontEndSetting):
+            raise DeltakwtError(f"setting: front end {self.front_end!r}: give a FrontEndSetting")
+
     def __str__(self) -> str:
         """Return the name, or else the thresholds and the front end in the form that is read."""
         if self.name:
@@ -220,6 +246,7 @@ class Setting:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], name: str = "") -> Setting:
+        """Read what `to_json` returns."""
         thresholds = data.get("thresholds")
         return cls(
             None if thresholds is None else Thresholds.from_json(thresholds),
@@ -249,6 +276,14 @@ class Profile:
 
     @classmethod
     def from_json(cls, name: str, data: Mapping[str, Any]) -> Profile:
+        """Read what `to_json` returns."""
+        if not 1 <= len(name) <= MAX_NAME_LENGTH or not name.isprintable():
+            raise DeltakwtError(
+                f"profile {name[:MAX_NAME_LENGTH]!r}: a name has 1 to {MAX_NAME_LENGTH} printable"
+                " characters"
+            )
+        if not isinstance(data, Mapping) or not isinstance(data.get("measured", {}), Mapping):
+            raise DeltakwtError(f"profile {name!r}: must be an object, and `measured` one too")
         unknown = set(data) - {"thresholds", "front_end", "measured", "command"}
         if unknown or "thresholds" not in data:
             problem = f"unknown key {min(unknown)!r}" if unknown else "no thresholds"

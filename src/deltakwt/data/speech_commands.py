@@ -24,13 +24,13 @@ import numpy as np
 from deltakwt.audio import Audio, read_clip
 from deltakwt.core.config import CLIP_SAMPLES, LABELS, SAMPLE_RATE, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.weights.folder import write_atomically
+from deltakwt.files import read_json, write_atomically
 
 SPLITS = ("train", "val", "test")
 SILENCES = ("zero", "noise")
 NOISE_FOLDER = "_background_noise_"
 EXTRA_PERCENT = 10  # silence and unknown, each, of the wanted words' clips
-MAX_MANIFEST_BYTES = 64 << 20
+MAX_MANIFEST_BYTES = 16 << 20
 
 
 def split_of(name: str) -> str:
@@ -77,18 +77,14 @@ class Manifest:
 
 def load_manifest(path: Path, root: Path) -> Manifest:
     """A saved manifest, for the data in `root`. No path in it may lead out of `root`."""
+    document = read_json(path, MAX_MANIFEST_BYTES)
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise DeltakwtError(f"{path}: too large for a manifest")
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if document["format"] != 1:
             raise DeltakwtError(f"{path}: manifest format {document['format']!r} is not known")
         clips = tuple(Clip(c["path"], str(c["label"]), int(c["offset"])) for c in document["clips"])
         made = Manifest(
             root, str(document["split"]), str(document["silence"]), int(document["seed"]), clips
         )
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise DeltakwtError(f"{path}: not a manifest: {error!r}") from error
     for clip in clips:
@@ -111,11 +107,18 @@ def is_test_set(root: Path) -> bool:
     return (root / UNKNOWN).is_dir() and (root / SILENCE).is_dir()
 
 
+def _suggested(root: Path) -> str:
+    """Return the data set that a folder name asks for, to suggest in a message."""
+    version = "v0.01" if "v0.01" in root.name else "v0.02"
+    is_full = root.name == f"speech_commands_{version}"
+    return version if is_full else f"test-{version}"
+
+
 def word_clips(root: Path) -> dict[str, list[str]]:
     """Word -> sorted relative paths of its clips, for every word folder in `root`."""
     if not root.is_dir():
         raise DeltakwtError(
-            f"{root}: no such data folder; get one with: deltakwt data get test-v0.02"
+            f"{root}: no such data folder; get one with: deltakwt data get {_suggested(root)}"
         )
     words = {}
     for folder in sorted(root.iterdir()):

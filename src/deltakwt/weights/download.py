@@ -1,40 +1,48 @@
-"""Downloads that resume, are verified before they are used, and unpack nowhere but at home."""
+"""Downloads that resume and are verified before use, and archives that are unpacked safely."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import os
 import re
 import shutil
 import tarfile
 import time
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
+from typing import IO, cast
 
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.files import open_regular
 
-Progress = Callable[[float, float | None], None]  # bytes done, bytes in all where known
-Verify = Callable[[Path], None]  # raises where the file is not what it should be
+Progress = Callable[[float, float | None], None]  # bytes done, bytes in all or None if unknown
+Verify = Callable[[Path], None]  # raises DeltakwtError if the file is not the expected one
 
 CHUNK = 1 << 18
 TRIES = 4
 TIMEOUT = 30.0  # seconds without a byte
-MAX_MEMBERS = 500_000
-MAX_UNPACKED = 16 << 30
+MAX_MEMBERS = 500_000  # files and folders of an archive; v0.02 has 106,000
+MAX_UNPACKED = 8 << 30  # bytes of the decompressed stream; v0.02 has 3.5 GB
+MAX_RATIO = 100  # decompressed to compressed; speech has less than 2
+FREE_BYTES = 16 << 20  # decompressed bytes to which the ratio does not apply
+MAX_MEMBER_HEADER = 1 << 20  # all headers of one member, and reading ahead
 
 
 class DownloadFailed(DeltakwtError):
-    """The network or the server, not the user, is at fault."""
+    """A download failed because of the network or the server."""
 
     exit_code = 1
 
 
 def fetch(url: str, target: Path, *, limit: int, verify: Verify, progress: Progress) -> None:
-    """Download to `target`. What is there of an earlier try, `target.part`, is continued.
+    """Download to `target`, continuing `target.part` of an earlier attempt.
 
-    Nothing appears under the name `target` before `verify` has passed.
+    The file gets the name `target` only after `verify` has accepted it.
     """
     if not url.startswith(("http://", "https://")):
         raise DeltakwtError(f"{url}: only http and https addresses can be downloaded")
@@ -53,13 +61,13 @@ def fetch(url: str, target: Path, *, limit: int, verify: Verify, progress: Progr
             if not left:
                 have = part.stat().st_size if part.exists() else 0
                 raise DownloadFailed(
-                    f"{url}: broke off after {have} bytes ({error}); run again to continue"
+                    f"{url}: stopped after {have} bytes ({error}); run again to continue"
                 ) from error
             time.sleep(0.2 * (TRIES - left))
     try:
         verify(part)
     except DeltakwtError:
-        part.unlink()  # continuing a wrong file would never make it right
+        part.unlink()  # a wrong file cannot be continued
         raise
     part.replace(target)
 
@@ -72,7 +80,7 @@ def _fetch_rest(url: str, part: Path, limit: int, progress: Progress) -> None:
     try:
         response: HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing after `have`: complete, or of another file
+        if error.code == 416 and have:  # nothing after `have`: complete, or another file
             if (error.headers.get("Content-Range") or "").endswith(f"/{have}"):
                 return
             part.unlink()
@@ -81,23 +89,23 @@ def _fetch_rest(url: str, part: Path, limit: int, progress: Progress) -> None:
     with response:
         expected = _expected(response, have)
         if expected is None:
-            have = 0  # the server starts over, so do we
+            have = 0  # the server sends the file from its beginning
             expected = response.length
         if expected is not None and expected > limit:
-            raise DownloadFailed(f"{url}: {expected} bytes, at most {limit} were expected")
+            raise DownloadFailed(f"{url}: {expected} bytes, at most {limit} are accepted")
         with part.open("ab" if have else "wb") as file:
             while chunk := response.read(CHUNK):
                 have += len(chunk)
                 if have > limit:
-                    raise DownloadFailed(f"{url}: more than the {limit} bytes expected")
+                    raise DownloadFailed(f"{url}: more than the {limit} bytes accepted")
                 file.write(chunk)
                 progress(have, expected)
     if expected is not None and have < expected:
-        raise ConnectionError(f"{have} of {expected} bytes came")
+        raise ConnectionError(f"{have} of {expected} bytes received")
 
 
 def _expected(response: HTTPResponse, have: int) -> int | None:
-    """Size of the whole file where the response continues at byte `have`, else None."""
+    """Return the size of the whole file if the response continues at byte `have`, else None."""
     found = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range") or "")
     if response.status != 206 or not found or int(found[1]) != have:
         return None
@@ -105,13 +113,13 @@ def _expected(response: HTTPResponse, have: int) -> int | None:
 
 
 def git_blob_id(path: Path) -> str:
-    """The id git gives the file: SHA-1 over "blob <size>", a zero byte and the content."""
+    """Return git's id of the file: SHA-1 of "blob <size>", a zero byte and the content."""
     digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     return _digest(path, digest)
 
 
 def sha256(path: Path) -> str:
-    """The file's SHA-256."""
+    """Return the SHA-256 of the file."""
     return _digest(path, hashlib.sha256())
 
 
@@ -125,26 +133,85 @@ def _digest(path: Path, digest: hashlib._Hash) -> str:
 def unpack(archive: Path, folder: Path, progress: Progress) -> None:
     """Unpack a .tar.gz into the new folder `folder`, all of it or nothing.
 
-    Only plain files and folders inside it are taken: a link, a device or a path that leads
-    out makes the archive unacceptable.
+    Only plain files and folders inside it are accepted: a link, a device, a sparse file or a path
+    that leads out of the folder makes the whole archive unacceptable. What an interrupted run has
+    left behind is removed first.
     """
     unfinished = folder.with_name(folder.name + ".unpacking")
-    shutil.rmtree(unfinished, ignore_errors=True)
     try:
+        _remove(unfinished)
         unfinished.mkdir(parents=True)
-        with archive.open("rb") as raw, tarfile.open(fileobj=raw, mode="r|gz") as tar:
-            room, size = MAX_UNPACKED, archive.stat().st_size
-            for number, member in enumerate(tar):
-                room -= member.size
-                if number >= MAX_MEMBERS or room < 0:
-                    raise DeltakwtError(f"{archive}: unpacks to more than it should")
-                _unpack_member(tar, member, unfinished, archive)
-                progress(raw.tell(), size)
+        _unpack_into(unfinished, archive, progress)
         unfinished.replace(folder)
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise DeltakwtError(f"{archive}: cannot be unpacked: {error}") from error
+    except _UNPACK_ERRORS as error:
+        reason = str(error) or type(error).__name__
+        raise DeltakwtError(f"{archive}: cannot be unpacked: {reason}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+# What tarfile and gzip raise for damaged archives; RecursionError for a long chain of headers.
+_UNPACK_ERRORS = (
+    tarfile.TarError,
+    zlib.error,
+    EOFError,
+    OSError,
+    ValueError,
+    RecursionError,
+    OverflowError,
+)
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
+
+
+def _unpack_into(folder: Path, archive: Path, progress: Progress) -> None:
+    with open_regular(archive) as raw, gzip.GzipFile(fileobj=raw) as unzipped:
+        size = os.fstat(raw.fileno()).st_size
+        stream = _Bounded(unzipped, archive, min(MAX_UNPACKED, FREE_BYTES + MAX_RATIO * size))
+        stream.allow(MAX_MEMBER_HEADER)
+        with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as tar:
+            for number, member in enumerate(tar):
+                # tarfile would keep every member and every global header in memory.
+                tar.members.clear()  # type: ignore[attr-defined]
+                tar.pax_headers = {}
+                if number >= MAX_MEMBERS or not 0 <= member.size <= MAX_UNPACKED:
+                    raise _too_large(archive)
+                stream.allow(member.size + MAX_MEMBER_HEADER)
+                _unpack_member(tar, member, folder, archive)
+                progress(raw.tell(), size)
+
+
+class _Bounded:
+    """A decompressed stream that ends with an error where it grows beyond what was allowed.
+
+    The headers of a tar file are held in memory, so their size is bounded for each member; and the
+    whole stream is bounded, so that a small archive cannot fill the disk.
+    """
+
+    def __init__(self, stream: gzip.GzipFile, archive: Path, limit: int) -> None:
+        self.stream, self.archive = stream, archive
+        self.left = limit  # bytes of the whole stream
+        self.room = 0  # bytes until the next call of `allow`
+
+    def allow(self, count: int) -> None:
+        self.room = count
+
+    def read(self, count: int) -> bytes:
+        content = self.stream.read(count)
+        self.left -= len(content)
+        self.room -= len(content)
+        if min(self.left, self.room) < 0:
+            raise _too_large(self.archive)
+        return content
+
+
+def _too_large(archive: Path) -> DeltakwtError:
+    return DeltakwtError(f"{archive}: unpacks to more than it should; nothing was unpacked")
 
 
 def _unpack_member(
@@ -152,9 +219,10 @@ def _unpack_member(
 ) -> None:
     target = folder / member.name
     inside = target.resolve().is_relative_to(folder.resolve())
-    if not inside or not (member.isreg() or member.isdir()):
+    if not inside or member.issparse() or not (member.isreg() or member.isdir()):
         raise DeltakwtError(
-            f"{archive}: {member.name!r} is a link or leads out of the folder; nothing was unpacked"
+            f"{archive}: {member.name[:200]!r} is a link or leads out of the folder;"
+            " nothing was unpacked"
         )
     if member.isdir():
         target.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Model folders: `model.safetensors`, `config.json`, `profiles.json`, `README.md`.
 
-Reading checks the shape first (config.json, bounded), then the file's size against that
-shape, then every tensor's name, type and shape in the header, and only then takes memory.
+Reading checks config.json first, then the size of the weights file against the shape given there,
+then the name, type and shape of every tensor in the file's header. Only then is memory taken.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,12 +20,15 @@ from numpy.typing import NDArray
 from deltakwt.core import config as constants
 from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.files import open_regular
+from deltakwt.files import read_json as read_json
+from deltakwt.files import write_atomically as write_atomically
 
 FORMAT = 1
-MAX_CONFIG_BYTES = 1 << 20
-MAX_HEADER_BYTES = 1 << 20
+MAX_HEADER_BYTES = 1 << 20  # of model.safetensors
 LIMITS = {"dim": 1024, "heads": 64, "mlp": 4096, "layers": 64}
 MAX_LABELS = 1000
+MAX_LABEL_LENGTH = 64
 
 FRONT_END = {
     "sample_rate": constants.SAMPLE_RATE,
@@ -43,7 +45,7 @@ FRONT_END = {
 
 @dataclass(frozen=True)
 class Weights:
-    """A model at rest: its shape, its tensors (float32, our names) and how it was made."""
+    """What a model folder holds: shape, tensors (float32, named as in Config), training facts."""
 
     config: Config
     tensors: dict[str, NDArray[np.float32]]
@@ -51,7 +53,7 @@ class Weights:
 
 
 def load_weights(path: Path) -> Weights:
-    """A model folder or an authors' `.tflite` file."""
+    """Return the weights of a model folder or of a `.tflite` file of the KWT authors."""
     if path.is_dir():
         return load_folder(path)
     if not path.exists():
@@ -66,15 +68,15 @@ def load_weights(path: Path) -> Weights:
 
 
 def load_folder(folder: Path) -> Weights:
-    """The model in `folder`, checked throughout."""
+    """Return the model in `folder`. Every part of it is checked."""
     config, training = read_config(folder)
     return Weights(config, _read_tensors(folder / "model.safetensors", config), training)
 
 
 def read_config(folder: Path) -> tuple[Config, dict[str, Any]]:
-    """Shape and training facts of the model in `folder`, without its weights."""
+    """Return the shape and the training facts of the model in `folder`, without its weights."""
     path = folder / "config.json"
-    if not path.is_file():
+    if not path.exists():
         raise DeltakwtError(f"{folder}: not a model folder: it has no config.json")
     document = read_json(path)
     version = document.get("format")
@@ -83,6 +85,17 @@ def read_config(folder: Path) -> tuple[Config, dict[str, Any]]:
             f"{path}: format {version!r} is not known to this deltakwt, which reads {FORMAT}"
         )
     sizes = {name: _bounded(path, document, name, limit) for name, limit in LIMITS.items()}
+    labels = _labels(path, document)
+    if sizes["dim"] % sizes["heads"]:
+        raise DeltakwtError(f"{path}: heads must divide dim")
+    _check_front_end(path, document)
+    training = document.get("training", {})
+    if not isinstance(training, dict):
+        raise DeltakwtError(f"{path}: training must be an object")
+    return Config(labels=labels, **sizes), training
+
+
+def _labels(path: Path, document: dict[str, Any]) -> tuple[str, ...]:
     labels = document.get("labels")
     if (
         not isinstance(labels, list)
@@ -91,28 +104,13 @@ def read_config(folder: Path) -> tuple[Config, dict[str, Any]]:
         or len(set(labels)) != len(labels)
     ):
         raise DeltakwtError(f"{path}: labels must be a list of 2 to {MAX_LABELS} different names")
-    if sizes["dim"] % sizes["heads"]:
-        raise DeltakwtError(f"{path}: heads must divide dim")
-    _check_front_end(path, document)
-    training = document.get("training", {})
-    if not isinstance(training, dict):
-        raise DeltakwtError(f"{path}: training must be an object")
-    return Config(labels=tuple(labels), **sizes), training
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file of bounded size."""
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise DeltakwtError(f"{path}: too large for a {path.name}")
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise DeltakwtError(f"{path}: not valid JSON: {error}") from error
-    if not isinstance(document, dict):
-        raise DeltakwtError(f"{path}: must hold a JSON object")
-    return document
+    for label in labels:
+        if len(label) > MAX_LABEL_LENGTH or not label.isprintable():
+            raise DeltakwtError(
+                f"{path}: label {label[:MAX_LABEL_LENGTH]!r}: must have at most"
+                f" {MAX_LABEL_LENGTH} characters and no control characters"
+            )
+    return tuple(labels)
 
 
 def _bounded(path: Path, document: dict[str, Any], name: str, limit: int) -> int:
@@ -126,9 +124,9 @@ def _check_front_end(path: Path, document: dict[str, Any]) -> None:
     expected: dict[str, Any] = {"frames": constants.FRAMES, "features": constants.FEATURES}
     for name, value in expected.items():
         if document.get(name) != value:
-            raise DeltakwtError(f"{path}: {name} must be {value}, as the front end makes them")
+            raise DeltakwtError(f"{path}: {name} must be {value}, the size of the front end")
     if document.get("front_end", FRONT_END) != FRONT_END:
-        raise DeltakwtError(f"{path}: front_end differs from the one deltakwt has")
+        raise DeltakwtError(f"{path}: front_end differs from the only one that deltakwt has")
 
 
 def _read_tensors(path: Path, config: Config) -> dict[str, NDArray[np.float32]]:
@@ -136,11 +134,14 @@ def _read_tensors(path: Path, config: Config) -> dict[str, NDArray[np.float32]]:
 
     shapes = config.shapes()
     largest = 4 * sum(math.prod(shape) for shape in shapes.values()) + MAX_HEADER_BYTES
-    if not path.is_file():
-        raise DeltakwtError(f"{path}: no such file")
-    if path.stat().st_size > largest:
+    with open_regular(path) as opened:
+        size = os.fstat(opened.fileno()).st_size
+        header = int.from_bytes(opened.read(8), "little")
+    if size > largest:
+        raise DeltakwtError(f"{path}: {size} bytes, at most {largest} fit the shape in config.json")
+    if header > MAX_HEADER_BYTES:
         raise DeltakwtError(
-            f"{path}: {path.stat().st_size} bytes, at most {largest} fit the shape in config.json"
+            f"{path}: damaged: a header of {header} bytes, at most {MAX_HEADER_BYTES} are read"
         )
     try:
         with safe_open(path, framework="numpy") as file:
@@ -173,7 +174,7 @@ def _check_finite(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
 
 
 def random_tensors(config: Config, seed: int = 0) -> dict[str, NDArray[np.float32]]:
-    """Random weights of a plausible scale: enough to compare arithmetic, not to hear words."""
+    """Return random weights of a plausible scale, for tests that compare arithmetic."""
     dice = np.random.default_rng(seed)
     tensors = {}
     for name, shape in config.shapes().items():
@@ -184,7 +185,7 @@ def random_tensors(config: Config, seed: int = 0) -> dict[str, NDArray[np.float3
 
 
 def config_document(config: Config, training: Mapping[str, Any]) -> dict[str, Any]:
-    """What config.json says."""
+    """Return the content of config.json."""
     return {
         "format": FORMAT,
         "dim": config.dim,
@@ -206,10 +207,10 @@ def save_folder(
     card: str | None = None,
     half: bool = False,
 ) -> None:
-    """Write a model folder: weights first and config.json last, each whole or not at all.
+    """Write a model folder. Each file is written atomically, config.json last.
 
-    `half` stores float16 (half the bytes); they are read back as float32. `card` becomes
-    README.md.
+    `half` stores the weights as float16, which takes half the bytes; they are read as float32.
+    `card` is the text of README.md.
     """
     from safetensors.numpy import save
 
@@ -221,23 +222,10 @@ def save_folder(
     tensors = {
         name: np.ascontiguousarray(tensor, dtype=kind) for name, tensor in weights.tensors.items()
     }
-    _check_finite(folder, tensors)  # float16 ends at 65504
+    _check_finite(folder, tensors)  # the largest float16 is 65504
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "model.safetensors", save(tensors))
     if card is not None:
         write_atomically(folder / "README.md", card.encode())
     document = config_document(config, weights.training)
     write_atomically(folder / "config.json", (json.dumps(document, indent=2) + "\n").encode())
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside `path`, then rename: a reader sees the old file or the new, never a half."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

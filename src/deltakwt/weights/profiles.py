@@ -1,48 +1,56 @@
-"""Reading and writing profiles.json."""
+"""Reading and writing profiles.json, the named settings of a model."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import Profile, Profiles
+from deltakwt.files import read_json, write_atomically
 
 PROFILES_FILE = "profiles.json"
 PROFILES_FORMAT = 1
+MAX_PROFILES = 200
 
 
 def load_profiles(folder: Path | str) -> Profiles:
-    """The profiles of a model folder; none if it has no profiles.json."""
+    """Return the profiles of a model folder; none if it has no profiles.json."""
     path = Path(folder) / PROFILES_FILE
-    if not path.exists():
+    if not path.exists() and not path.is_symlink():
         return Profiles()
+    document = read_json(path)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["format"] != PROFILES_FORMAT:
-            raise DeltakwtError(f"format {data['format']!r}; this version reads {PROFILES_FORMAT}")
-        profiles = {name: Profile.from_json(name, p) for name, p in data["profiles"].items()}
-        default = data.get("default")
-        if default is not None and default not in profiles:
-            raise DeltakwtError(f"the default profile {default!r} is not in it")
+        return _profiles(document)
     except DeltakwtError as error:
         raise DeltakwtError(f"{path}: {error}") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise DeltakwtError(f"{path}: is not a profiles file (unreadable or malformed)") from None
+
+
+def _profiles(document: dict[str, Any]) -> Profiles:
+    if document.get("format") != PROFILES_FORMAT:
+        raise DeltakwtError(
+            f"format {document.get('format')!r}: this version reads {PROFILES_FORMAT}"
+        )
+    entries = document.get("profiles")
+    if not isinstance(entries, dict) or len(entries) > MAX_PROFILES:
+        raise DeltakwtError(f"profiles must be an object with at most {MAX_PROFILES} entries")
+    profiles = {name: Profile.from_json(name, entry) for name, entry in entries.items()}
+    default = document.get("default")
+    if default is not None and (not isinstance(default, str) or default not in profiles):
+        raise DeltakwtError(f"the default profile {default!r} is not among the profiles")
     return Profiles(profiles, default)
 
 
 def save_profiles(folder: Path | str, profiles: Profiles) -> None:
-    """Write profiles.json whole or not at all."""
+    """Write profiles.json atomically."""
     path = Path(folder) / PROFILES_FILE
     document = {
         "format": PROFILES_FORMAT,
         "default": profiles.default,
         "profiles": {name: profile.to_json() for name, profile in profiles.profiles.items()},
     }
-    partial = path.with_suffix(".json.part")
     try:
-        partial.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        partial.replace(path)
+        write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
     except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be written ({error.strerror})") from None
+        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from None

@@ -1,8 +1,9 @@
-"""Models by name: those shipped with the package, and the KWT authors' own, pulled on request."""
+"""Models by name: those that come with the package, and those of the KWT authors to download."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from deltakwt.weights.download import DownloadFailed, Progress, fetch, git_blob_
 from deltakwt.weights.folder import Weights, load_weights, save_folder
 from deltakwt.weights.profiles import load_profiles, save_profiles
 
-SHIPPED = Path(__file__).parent.parent / "models"  # the authors' models have profiles only
+SHIPPED = Path(__file__).parent.parent / "models"  # of the authors' models, profiles only
 MAX_MODEL_BYTES = 64 << 20
 # A fixed commit of the authors' repository; DELTAKWT_MODELS_URL names a mirror of it.
 AUTHORS_URL = (
@@ -27,7 +28,7 @@ AUTHORS_URL = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of the KWT authors that can be pulled."""
+    """A model of the KWT authors that can be downloaded."""
 
     name: str
     path: str  # in their repository
@@ -66,7 +67,7 @@ Trained with digital silence as `_silence_`: recorded background noise is often 
 
 
 def cache_folder() -> Path:
-    """Where pulled models lie: DELTAKWT_CACHE, or the system's cache folder for this user."""
+    """Return the folder of downloaded models: DELTAKWT_CACHE, or the user's cache folder."""
     if chosen := os.environ.get("DELTAKWT_CACHE"):
         return Path(chosen)
     if sys.platform == "darwin":
@@ -77,8 +78,8 @@ def cache_folder() -> Path:
 
 
 def named_models() -> dict[str, Path]:
-    """Every model that can be loaded by name now, and its folder."""
-    homes = (cache_folder() / "models", SHIPPED)  # a shipped name wins
+    """Return the folder of every model that can be loaded by name now."""
+    homes = (cache_folder() / "models", SHIPPED)  # the second replaces equal names of the first
     return {
         folder.name: folder
         for home in homes
@@ -89,32 +90,45 @@ def named_models() -> dict[str, Path]:
 
 
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
-    """The folder or .tflite file behind a name or a path."""
+    """Return the folder or .tflite file that a name or a path means."""
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise DeltakwtError(f"model {name_or_path!r}: give a name or a path")
     name = os.fspath(name_or_path)
     known = named_models()
     if name in known:
         return known[name]
-    if Path(name).exists():
+    if _exists(name):
         return Path(name)
     if name in PULLABLE:
-        raise DeltakwtError(f"{name}: not pulled yet; get it with: deltakwt models pull {name}")
+        raise DeltakwtError(
+            f"{name}: not pulled yet; get it with: deltakwt models pull {shlex.quote(name)}"
+        )
     names = ", ".join(dict.fromkeys((*known, *PULLABLE)))
     raise DeltakwtError(f"{name}: no such model; give a folder, a .tflite file or one of {names}")
 
 
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):  # too long, or with a zero byte
+        return False
+
+
 def load_model(name_or_path: str | os.PathLike[str]) -> Model:
-    """Return a model by shipped or pulled name, from a model folder, or from a .tflite file."""
+    """Return a model by name, from a model folder, or from a .tflite file."""
     path = resolve(name_or_path)
     weights = load_weights(path)
     profiles = load_profiles(path) if path.is_dir() else file_profiles(path)
     engine = Engine(weights.config, weights.tensors)
-    return Model(weights.config, engine, profiles, os.fspath(name_or_path))
+    name = os.fspath(name_or_path)
+    source = name if name in named_models() else str(path.resolve())
+    return Model(weights.config, engine, profiles, name, source)
 
 
 def pull(name: str, progress: Progress) -> Path:
-    """Download a model of the authors into the cache, verified, as a model folder."""
+    """Download a model of the authors, verify it, and return its model folder in the cache."""
     if name not in PULLABLE:
-        raise DeltakwtError(f"{name}: cannot be pulled; there are {', '.join(PULLABLE)}")
+        raise DeltakwtError(f"{name}: cannot be pulled; choose one of {', '.join(PULLABLE)}")
     entry = PULLABLE[name]
     folder = cache_folder() / "models" / name
     if (folder / "config.json").is_file():
@@ -139,18 +153,18 @@ def pull(name: str, progress: Progress) -> Path:
 
 
 def tuned_profiles(blob: str) -> Profiles:
-    """Profiles that come with deltakwt for a file of the authors, known by its git blob id."""
+    """Return the profiles that come with deltakwt for a file of the authors, by git blob id."""
     names = [entry.name for entry in PULLABLE.values() if entry.blob == blob]
     return load_profiles(SHIPPED / names[0]) if names else Profiles()
 
 
 def file_profiles(file: Path) -> Profiles:
-    """Those of an authors' file that is loaded as it is: to be named, none is the default."""
+    """Return the profiles of a .tflite file that is loaded directly. None of them is default."""
     return Profiles(tuned_profiles(git_blob_id(file)).profiles)
 
 
 def import_tflite(file: Path, folder: Path) -> Weights:
-    """Turn an authors' .tflite file into a model folder. An existing folder is left alone."""
+    """Write a .tflite file of the authors as a new model folder, and return its weights."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DeltakwtError(f"{folder}: exists already; choose another --out")
     weights = load_weights(file)

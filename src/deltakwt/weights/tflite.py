@@ -1,13 +1,14 @@
-"""The KWT authors' TFLite files, read without TensorFlow.
+"""Reader of the KWT authors' TFLite files, without TensorFlow.
 
-A TFLite file is a FlatBuffer: tables found through offsets. No offset is trusted: each is
-checked against the file before it is followed, and every size before memory is taken.
-Weights are found by the names Keras gave them (`dense_7`, `layer_normalization_2`) and by
-shape, never by position.
+A TFLite file is a FlatBuffer: tables that are found through offsets. Each offset is checked against
+the size of the file before it is followed, and each size before memory is taken. Weights are found
+by the names that Keras gave them (`dense_7`, `layer_normalization_2`) and by shape, never by
+position.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Iterator
@@ -19,9 +20,12 @@ from numpy.typing import NDArray
 
 from deltakwt.core.config import SIZES, Config
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.files import read_bytes
 
-MAX_FILE_BYTES = 128 << 20  # KWT-3 has 23 MB
-MAX_TENSORS = 20_000
+MAX_FILE_BYTES = 32 << 20  # KWT-3 has 23 MB
+MAX_TENSORS = 10_000  # KWT-3 has about 600
+MAX_RANK = 8
+MAX_NAME_BYTES = 1_000
 FLOAT32 = 0  # TensorType in TFLite's schema
 
 
@@ -40,7 +44,7 @@ class Tensor:
 
 
 class _Table:
-    """A FlatBuffer table at `at`: its vtable says where each field lies, or that it is absent."""
+    """A FlatBuffer table at offset `at`. Its vtable gives the offset of each field that it has."""
 
     def __init__(self, file: memoryview, at: int) -> None:
         self.file, self.at = file, at
@@ -48,7 +52,7 @@ class _Table:
         self.vtable_bytes = _unpack("<H", file, self.vtable)
 
     def field(self, index: int) -> int | None:
-        """Position of field `index`, None where the writer left it out."""
+        """Return the offset of field `index`, or None if the table does not have it."""
         slot = 4 + 2 * index
         if slot + 2 > self.vtable_bytes:
             return None
@@ -60,7 +64,7 @@ class _Table:
         return 0 if at is None else _unpack(kind, self.file, at)
 
     def vector(self, index: int, item_bytes: int) -> tuple[int, int]:
-        """Start and length of a vector, all of which lies inside the file."""
+        """Return the start and the length of a vector that lies inside the file."""
         at = self.field(index)
         if at is None:
             return 0, 0
@@ -89,7 +93,7 @@ def _unpack(kind: str, file: memoryview, at: int) -> int:
 
 
 def _graph(file: memoryview) -> list[Tensor]:
-    """Tensors of the first subgraph. Field numbers are those of TFLite's schema."""
+    """Return the tensors of the first subgraph. Field numbers are those of TFLite's schema."""
     model = _Table(file, _unpack("<I", file, 0))
     buffers = [buffer.bytes(0) for buffer in model.tables(4)]
     subgraph = next(model.tables(2), None)
@@ -98,26 +102,20 @@ def _graph(file: memoryview) -> list[Tensor]:
     tensors = []
     for table in subgraph.tables(0):
         start, rank = table.vector(0, 4)
-        if rank > 8:
+        if rank > MAX_RANK:
             raise _Malformed
         shape = struct.unpack_from(f"<{rank}i", file, start)
         buffer = table.number(2, "<I")
         if buffer >= len(buffers):
             raise _Malformed
-        name = bytes(table.bytes(3)[:1000]).decode(errors="replace")
+        name = bytes(table.bytes(3)[:MAX_NAME_BYTES]).decode(errors="replace")
         tensors.append(Tensor(name, shape, table.number(1, "<b"), buffers[buffer]))
     return tensors
 
 
 def read_graph(path: Path) -> list[Tensor]:
-    """All tensors of a TFLite file."""
-    try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise DeltakwtError(f"{path}: {size >> 20} MiB is too large for a KWT .tflite file")
-        file = memoryview(path.read_bytes())
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be read: {error.strerror}") from error
+    """Return all tensors of a TFLite file. Their data are views of the file, not copies."""
+    file = memoryview(read_bytes(path, MAX_FILE_BYTES))
     if bytes(file[4:8]) != b"TFL3":
         raise DeltakwtError(f"{path}: not a TFLite file (no TFL3 mark)")
     try:
@@ -127,85 +125,89 @@ def read_graph(path: Path) -> list[Tensor]:
 
 
 def read_tflite(path: Path) -> tuple[Config, dict[str, NDArray[np.float32]]]:
-    """Shape and weights of an authors' KWT-1/2/3, under our names, matrices as (in, out)."""
-    matrices: dict[int, NDArray[np.float32]] = {}  # number of the dense layer -> (in, out)
-    vectors: dict[str, NDArray[np.float32]] = {}
+    """Return the shape and the weights of a KWT-1, KWT-2 or KWT-3 of the KWT authors.
+
+    Matrices are (in, out), and names are those of `Config.shapes`. Weights are copied only after
+    all of them are known to be there with the right shape and size.
+    """
+    found: dict[str, Tensor] = {}
     for tensor in read_graph(path):
         key = _key(tensor)
-        if key is None or tensor.type != FLOAT32 or not len(tensor.data):
-            continue
-        values = _values(tensor, path)
-        if isinstance(key, int):
-            matrices[key] = np.ascontiguousarray(values.T)
-        else:
-            vectors[key] = values.reshape(values.shape[-2:]) if key == "pos" else values.ravel()
-    config = _config(path, matrices)
-    return config, _named(path, config, matrices, vectors)
+        if key is not None and tensor.type == FLOAT32 and len(tensor.data):
+            found[key] = tensor
+    config = _config(path, found)
+    keys = _keys(config)
+    for name, shape in config.shapes().items():
+        _check(path, name, shape, found.get(keys[name]))
+    return config, {
+        name: _values(found[keys[name]], shape) for name, shape in config.shapes().items()
+    }
 
 
-def _key(tensor: Tensor) -> int | str | None:
-    """The dense layer's number for a matrix, a name for a vector, None for the rest."""
+def _key(tensor: Tensor) -> str | None:
+    """Return what a tensor is, such as "dense7", "bias7" or "norm2.gamma"; None for the rest."""
     for part in tensor.name.split(";"):  # the converter joins the names of fused operations
         if part in ("class_emb", "pos_emb"):
-            return part[:-4]
-        if found := re.search(r"layer_normalization(?:_(\d+))?/(beta|gamma)$", part):
-            return f"norm{found[1] or 0}.{found[2]}"
-        if found := re.search(r"(?:^|/)dense(?:_(\d+))?/(.+)$", part):
+            return part
+        if found := re.search(r"layer_normalization(?:_(\d{1,3}))?/(beta|gamma)$", part):
+            return f"norm{int(found[1] or 0)}.{found[2]}"
+        if found := re.search(r"(?:^|/)dense(?:_(\d{1,3}))?/(.+)$", part):
             number = int(found[1] or 0)
             if found[2] == "bias" and len(tensor.shape) == 1:
                 return f"bias{number}"
             if "MatMul" in found[2] and len(tensor.shape) == 2:
-                return number
+                return f"dense{number}"
     return None
 
 
-def _values(tensor: Tensor, path: Path) -> NDArray[np.float32]:
-    count = int(np.prod(tensor.shape, dtype=np.int64))
-    if min(tensor.shape, default=1) < 1 or 4 * count != len(tensor.data):
-        raise DeltakwtError(f"{path}: damaged TFLite file: {tensor.name} has the wrong size")
-    return np.frombuffer(tensor.data, "<f4").astype(np.float32).reshape(tensor.shape)
-
-
-def _config(path: Path, matrices: dict[int, NDArray[np.float32]]) -> Config:
-    """Which of the three sizes it is, by the width of a token; `_named` checks all the rest."""
-    if 0 not in matrices or sorted(matrices) != list(range(len(matrices))):
+def _config(path: Path, found: dict[str, Tensor]) -> Config:
+    """Return which of the three sizes it is, by the width of a token. `_check` does the rest."""
+    numbers = sorted(int(key.removeprefix("dense")) for key in found if key.startswith("dense"))
+    if not numbers or numbers != list(range(len(numbers))):
         raise DeltakwtError(f"{path}: not a Keyword Transformer of the KWT authors")
     for config in SIZES.values():
-        if matrices[0].shape == (config.features, config.dim):
-            if len(matrices) == 6 * config.layers + 2:
+        if found["dense0"].shape == (config.dim, config.features):
+            if len(numbers) == 6 * config.layers + 2:
                 return config
             break
     raise DeltakwtError(f"{path}: not a KWT-1, KWT-2 or KWT-3")
 
 
-def _named(
-    path: Path,
-    config: Config,
-    matrices: dict[int, NDArray[np.float32]],
-    vectors: dict[str, NDArray[np.float32]],
-) -> dict[str, NDArray[np.float32]]:
-    last = len(matrices) - 1
-    matrix_names = {"embed.weight": 0, "head.weight": last}
-    vector_names = {"embed.bias": "bias0", "head.bias": f"bias{last}"}
-    vector_names |= {"class_token": "class", "positions": "pos"}
+def _keys(config: Config) -> dict[str, str]:
+    """Return the key of every weight of the model, by its name in `Config.shapes`."""
+    last = 6 * config.layers + 1
+    keys = {"embed.weight": "dense0", "embed.bias": "bias0"}
+    keys |= {"head.weight": f"dense{last}", "head.bias": f"bias{last}"}
+    keys |= {"class_token": "class_emb", "positions": "pos_emb"}
     for layer in range(config.layers):
         block, dense = f"blocks.{layer}.", 6 * layer + 1
         for number, name in enumerate(("q", "k", "v", "proj", "mlp_in", "mlp_out")):
-            matrix_names[f"{block}{name}.weight"] = dense + number
-            if number > 2:  # q, k and v have no bias
-                vector_names[f"{block}{name}.bias"] = f"bias{dense + number}"
+            keys[f"{block}{name}.weight"] = f"dense{dense + number}"
+            keys[f"{block}{name}.bias"] = f"bias{dense + number}"  # q, k and v have none
         for number in (0, 1):
             for ours, theirs in (("weight", "gamma"), ("bias", "beta")):
-                vector_names[f"{block}norm{number + 1}.{ours}"] = (
-                    f"norm{2 * layer + number}.{theirs}"
-                )
-    tensors = {}
-    for name, shape in config.shapes().items():
-        found = matrices[matrix_names[name]] if name in matrix_names else None
-        found = vectors.get(vector_names[name]) if found is None else found
-        if found is None or found.shape != shape:
-            raise DeltakwtError(
-                f"{path}: not a Keyword Transformer: {name} is missing or misshapen"
-            )
-        tensors[name] = found
-    return tensors
+                keys[f"{block}norm{number + 1}.{ours}"] = f"norm{2 * layer + number}.{theirs}"
+    return keys
+
+
+def _check(path: Path, name: str, shape: tuple[int, ...], tensor: Tensor | None) -> None:
+    """Refuse a weight that is missing or does not have the shape of the model."""
+    if tensor is None or not _fits(tensor.shape, shape, name.endswith(".weight")):
+        raise DeltakwtError(f"{path}: not a Keyword Transformer: {name} is missing or misshapen")
+    if 4 * math.prod(shape) != len(tensor.data):
+        raise DeltakwtError(f"{path}: damaged TFLite file: {name} has the wrong size")
+
+
+def _fits(stored: tuple[int, ...], shape: tuple[int, ...], is_matrix: bool) -> bool:
+    if is_matrix and len(shape) == 2:
+        return stored == shape[::-1]  # TFLite stores (out, in)
+    # Python's integers have no fixed width, so this product cannot wrap around.
+    positive = min(stored, default=1) > 0
+    return positive and math.prod(stored) == math.prod(shape) and stored[-1:] == shape[-1:]
+
+
+def _values(tensor: Tensor, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    values = np.frombuffer(tensor.data, "<f4")
+    if tensor.shape == shape[::-1] and len(shape) == 2:
+        values = values.reshape(tensor.shape).T
+    return np.ascontiguousarray(values.reshape(shape), np.float32)

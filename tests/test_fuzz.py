@@ -1,0 +1,45 @@
+"""The fuzz targets: the corpus is replayed, and each target runs for two seconds with atheris."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT
+
+spec = importlib.util.spec_from_file_location("fuzz_run", PROJECT / "fuzz" / "run.py")
+assert spec is not None
+assert spec.loader is not None
+runner = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(runner)
+
+
+@pytest.mark.parametrize("name", runner.TARGETS)
+def test_the_corpus_is_read_or_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    assert runner.replay(name, tmp_path) > 0
+
+
+@pytest.mark.parametrize("name", ["profiles", "manifest", "decision", "events", "thresholds"])
+def test_the_first_seed_is_accepted(tmp_path: Path, name: str) -> None:
+    """A target that refuses everything would find nothing."""
+    seed = {"thresholds": "six", "decision": "default"}.get(name, "two")
+    runner.load(name)((runner.CORPUS / name / seed).read_bytes(), tmp_path)
+
+
+@pytest.mark.parametrize("name", runner.TARGETS)
+def test_two_seconds_of_fuzzing_find_nothing(name: str) -> None:
+    if importlib.util.find_spec("atheris") is None:
+        pytest.skip(f"needs atheris: {sys.executable} -m pip install atheris")
+    code, executions, log = runner.run_in_process(name, 2)
+    assert code == 0, log[-2000:]
+    assert executions > 0
+
+
+def test_a_finding_is_reported(tmp_path: Path) -> None:
+    def broken(data: bytes, folder: Path) -> None:
+        raise ValueError("unexpected")
+
+    with pytest.raises(ValueError, match="unexpected"):
+        runner.check(broken, b"", tmp_path)
