@@ -128,6 +128,12 @@ def new(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple
     return made
 
 
+def legend_above(axis: Any, columns: int = 2, gap: float = 0.02) -> None:
+    """Put the legend above the axes, where it covers nothing. `gap` is in heights of the axes."""
+    axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1 + gap), ncols=columns, borderaxespad=0,
+                handlelength=1.5, handletextpad=0.4, columnspacing=1.2)  # fmt: skip
+
+
 def signed_colours() -> Colormap:
     """Return a map for differences: black is zero, blue is negative, orange is positive."""
     from matplotlib.colors import LinearSegmentedColormap

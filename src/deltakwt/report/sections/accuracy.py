@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from deltakwt.core.setting import DENSE, PLAIN, SITES, Setting
-from deltakwt.report.figures import MHSA, OURS, PROFILE, SOFT, THEIRS, Figure, new
+from deltakwt.report.figures import MHSA, OURS, PROFILE, SOFT, THEIRS, Figure, legend_above, new
 from deltakwt.report.section import Column, Content, Numbers, Section, Table
 from deltakwt.report.study import PAPER, WHOLE, Study
 
@@ -115,7 +115,8 @@ def show(document: Numbers) -> Content:
     )
     caption = (
         "Look at how far each line stays level before it falls. The x axis is the paper's count of"
-        " MACs: of attention for the paper's sites, of the whole model for the others. The upper"
+        " MACs: percent of attention for the paper and for attention only, percent of all MACs for"
+        " the whole model and the profiles. The upper"
         " axis is the speed-up that would follow from the MACs; measured time is in the section"
         " Time."
     )
@@ -204,9 +205,9 @@ def draw(document: Numbers) -> Any:
     axis.axhline(dense, color=SOFT, linewidth=0.8, linestyle=(0, (4, 3)))
     axis.text(4.2, dense + 0.12, f"dense {dense:.2f}%", fontsize=8, color=SOFT)
     series = (
-        ("mhsa", MHSA, "o", "-", "attention only, % of attention"),
-        ("whole", OURS, "s", "-", "whole model, % of all"),
-        ("profile", PROFILE, "*", "", "profiles, % of all"),
+        ("mhsa", MHSA, "o", "-", "attention only, as in the paper"),
+        ("whole", OURS, "s", "-", "whole model"),
+        ("profile", PROFILE, "*", "", "profiles"),
     )
     for kind, colour, mark, line, label in series:
         chosen = sorted((p for p in own["points"] if p["kind"] == kind), key=counted)
@@ -220,10 +221,10 @@ def draw(document: Numbers) -> Any:
     axis.plot(
         [p["mhsa_percent"] for p in theirs["points"]], [p["accuracy"] for p in theirs["points"]],
         color=THEIRS, marker="D", markersize=4.5, linestyle=":", markerfacecolor="none",
-        label=f"the paper, {theirs['model']}, % of attention",
+        label=f"the paper, {theirs['model']}",
     )  # fmt: skip
     _axes(axis, [p["accuracy"] for p in own["points"]] + [p["accuracy"] for p in theirs["points"]])
-    canvas.legend(loc="outside lower center", ncols=2, handlelength=1.6, columnspacing=1.2)
+    legend_above(axis, gap=0.2)
     return canvas
 
 

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 from deltakwt.core.macs import MHSA_PRODUCTS, Macs, dense_macs
 from deltakwt.core.model import softmax
 from deltakwt.core.setting import DENSE
-from deltakwt.report.figures import LINE, MHSA, PRODUCT_NAMES, SOFT, THEIRS, Figure, new
+from deltakwt.report.figures import (
+    LINE,
+    MHSA,
+    PRODUCT_NAMES,
+    SOFT,
+    THEIRS,
+    Figure,
+    legend_above,
+    new,
+)
 from deltakwt.report.html import audio_address
 from deltakwt.report.section import Column, Content, Numbers, Section, Table
 from deltakwt.report.study import PAPER, Study
@@ -158,7 +167,7 @@ def _draw(document: Numbers) -> Any:
     axis.set_axisbelow(True)
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_color(LINE)
-    canvas.legend(loc="outside lower center", ncols=2)
+    legend_above(axis)
     return canvas
 
 

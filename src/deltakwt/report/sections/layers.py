@@ -87,8 +87,8 @@ def show(document: Numbers) -> Content:
         Figure("layers-error", lambda: _errors(own),
                "Distance of each layer's output from the dense one in percent of its length: the"
                f" median over {own['traced_clips']} clips, and the band that leaves out a tenth of"
-               " the clips at each end. The error does not grow from layer to layer without"
-               " bound, because each layer normalises its output.", name),
+               " the clips at each end. The last layer computes only the class token, whose error"
+               " is smaller.", name),
     ]  # fmt: skip
     counterpart = document["paper"]["counterparts"]["layers"]
     tables = [_products_table(own, name), _layers_table(own, name)]

@@ -220,7 +220,8 @@ def show_deltas(document: Numbers) -> Content:
         f" paper's thresholds {own['thresholds']}. Black is zero: it is neither stored nor"
         f" multiplied. **{word['x']['zero_percent']:.1f}%** of X and"
         f" **{word['softmax']['zero_percent']:.1f}%** of the softmax outputs are zero; for"
-        f" {SILENCE} {silence['x']['zero_percent']:.1f}% and {silence['softmax']['zero_percent']:.1f}%."
+        f" {SILENCE} {silence['x']['zero_percent']:.1f}% and"
+        f" {silence['softmax']['zero_percent']:.1f}%."
     )
     names = (("word", f"“{own['word']}”"), ("silence", SILENCE))
     figures = [

@@ -14,7 +14,7 @@ from deltakwt.core.config import Config
 from deltakwt.core.setting import ALL_SITES, Thresholds
 from deltakwt.report import traces
 from deltakwt.report.encoding import FORMATS, encoded_bytes
-from deltakwt.report.figures import MHSA, OURS, SITE_NAMES, THEIRS, Figure, new
+from deltakwt.report.figures import MHSA, OURS, SITE_NAMES, THEIRS, Figure, legend_above, new
 from deltakwt.report.section import Column, Content, Numbers, Section, Table
 from deltakwt.report.study import Study
 
@@ -122,15 +122,15 @@ def show(document: Numbers) -> Content:
     state, percent, exps = own["state"], own["percent"], own["exponentials"]
     text = (
         "**State.** The paper says that only a single token has to be stored as a reference. That"
-        " is so at each site; the row of results that the next token adds to is needed as well. Both"
-        f" together take **{state['state']:,} bytes** here, {state['state_percent']:.1f}% of the"
-        f" {state['total']['dense']:,} bytes of tensors that a dense layer works on. A run token by"
-        f" token through all layers needs {state['all_layers']:,} bytes."
+        " is so at each site; the row of results that the next token adds to is needed as well."
+        f" Both together take **{state['state']:,} bytes** here, {state['state_percent']:.1f}% of"
+        f" the {state['total']['dense']:,} bytes of tensors that a dense layer works on. A run"
+        f" token by token through all layers needs {state['all_layers']:,} bytes."
         "\n\n**Bytes.** Every tensor of"
         f" {own['clips']} clips was encoded, written, read back and compared: all of them came back"
         f" exactly. They take **{percent['bitmap']:.1f}%** of the dense bytes as a bitmap and"
-        f" values and {percent['index']:.1f}% as indices and values. V is encoded too, with a threshold of"
-        f" {own['v_threshold']}; it saves no MACs."
+        f" values and {percent['index']:.1f}% as indices and values. V is encoded too, with a"
+        f" threshold of {own['v_threshold']}; it saves no MACs."
         "\n\n**Exponentials.** The paper computes the softmax of a changed row from that of the row"
         " before, with one exponential per changed score and a scaling factor. The C core computes"
         " a row anew if any of its scores changed:"
@@ -189,7 +189,7 @@ def _draw(own: Numbers) -> Any:
     axis.grid(True, axis="y")
     axis.set_axisbelow(True)
     axis.tick_params(axis="x", length=0)
-    canvas.legend(loc="outside lower center", ncols=3)
+    legend_above(axis, columns=3)
     return canvas
 
 
