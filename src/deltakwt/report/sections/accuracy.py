@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from deltakwt.core.setting import DENSE, PLAIN, SITES, Setting
 from deltakwt.report.figures import MHSA, OURS, PROFILE, SOFT, THEIRS, Figure, legend_above, new
@@ -74,6 +78,7 @@ def _point(study: Study, kind: str, setting: Setting) -> Numbers:
         "thresholds": str(setting.thresholds),
         "front_end": str(setting.front_end) if setting.front_end != PLAIN else None,
         "accuracy": study.accuracy(batch.logits, "zero"),
+        **paired_difference(study, batch.logits),
         "accuracy_noise": study.accuracy(batch.logits, "noise"),
         "noise_right": study.group_accuracy(batch.logits, noise),
         "noise_model_percent": study.macs(setting, noise.astype(float)).model_percent
@@ -87,6 +92,20 @@ def _point(study: Study, kind: str, setting: Setting) -> Numbers:
         "words_executed_percent": words.executed_model_percent,
         "speed_up": 100 / (macs.mhsa_percent if kind == "mhsa" else macs.model_percent),
     }
+
+
+def paired_difference(study: Study, logits: NDArray[np.float32]) -> dict[str, float]:
+    """Return the change of accuracy against dense in points, and half its paired 95% interval.
+
+    Only clips on which exactly one of the two is right count (normal approximation of McNemar).
+    """
+    weights, targets = study.sample.weights("zero"), study.sample.targets
+    before = study.batch(DENSE).logits.argmax(axis=1) == targets
+    after = logits.argmax(axis=1) == targets
+    n = weights.sum()
+    won, lost = (float(weights[mask].sum()) for mask in (after & ~before, before & ~after))
+    spread = math.sqrt(max(won + lost - (won - lost) ** 2 / n, 0.0))
+    return {"difference": 100 * (won - lost) / n, "interval": 100 * 1.96 * spread / n}
 
 
 def _cheapest(found: list[Numbers], kind: str, dense: float | None) -> Numbers | None:
@@ -166,6 +185,8 @@ def _table(own: Numbers) -> Table:
     columns = [
         Column("setting"),
         Column("accuracy", ".2f", "%"),
+        Column("change", "+.2f", "against dense, points"),
+        Column("95% interval ±", ".2f", "against dense, points"),
         Column("attention", ".1f", "paper's count, %"),
         Column("all", ".1f", "paper's count, %"),
         Column("all, words", ".1f", "paper's count, %"),
@@ -179,13 +200,22 @@ def _table(own: Numbers) -> Table:
         Column("thresholds"),
     ]
     keys = (
-        *("name", "accuracy", "mhsa_percent", "model_percent", "words_model_percent"),
+        *(
+            "name",
+            "accuracy",
+            "difference",
+            "interval",
+            "mhsa_percent",
+            "model_percent",
+            "words_model_percent",
+        ),
         *("executed_mhsa_percent", "executed_model_percent", "words_executed_percent"),
         *("speed_up", "accuracy_noise", "noise_right", "noise_model_percent"),
     )
     rows = [[*(p[key] for key in keys), _thresholds(p)] for p in own["points"]]
     caption = (
-        "Every point of the figure. Words are the clips without silence. Thresholds are in the"
+        "Every point of the figure. The interval is paired: it compares both runs clip by clip, and"
+        " a setting whose interval contains zero cannot be told from dense. Words are the clips without silence. Thresholds are in the"
         " paper's order: X, Q, K, scores, softmax, heads, then MLP in and MLP hidden."
     )
     return Table("accuracy", caption, columns, rows)
