@@ -2,8 +2,8 @@
 
     python benchmarks/agreement.py --model M --data DIR --clips 1000
 
-A rounding difference can flip a threshold decision, and the flip spreads. So the two are compared by
-the class they choose, by the median difference of their logits and by their counts.
+A rounding difference can flip a threshold decision, and the flip spreads. So the two are compared
+by the class they choose, by the median difference of their logits and by their counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What smoothing and the noise floor of the front end do to words, to real background noise and to white noise.
+"""Measure smoothing and floor of the front end: words, recorded noise and white noise.
 
     python benchmarks/front_end.py clips   --model M --data DIR [--split val]
     python benchmarks/front_end.py white   --model M
