@@ -25,8 +25,8 @@ for (const figure of document.querySelectorAll("figure[id]")) {
 for (const table of document.querySelectorAll("table"))
   found.tables[table.id] = table.tBodies[0].rows.length;
 const column = () => [...document.querySelectorAll("#accuracy tbody tr")].map(
-  (row) => Number(row.cells[2].dataset.sort));
-const head = document.querySelectorAll("#accuracy thead button")[2];
+  (row) => Number(row.cells[4].dataset.sort));
+const head = document.querySelectorAll("#accuracy thead button")[4];
 head.click();
 found.up = column();
 head.click();
