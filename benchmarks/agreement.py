@@ -1,21 +1,25 @@
-"""How well the native core and the NumPy reference agree, clip by clip.
+"""Compare the native core with the NumPy reference, clip by clip.
 
     python benchmarks/agreement.py --model M --data DIR --clips 1000
 
-A rounding difference may flip a threshold decision and the flip spreads, so the two are compared
+A rounding difference can flip a threshold decision, and the flip spreads. So the two are compared
 by the class they choose, by the median difference of their logits and by their counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+import reconstruct
+
 from deltakwt.core.engine import Engine
 from deltakwt.core.macs import Macs
-from deltakwt.core.setting import Thresholds
+from deltakwt.core.setting import Setting, Thresholds
 from deltakwt.data import speech_commands as dataset
 from deltakwt.weights.folder import load_weights
 from deltakwt.weights.registry import resolve
@@ -43,7 +47,7 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for text in options.thresholds:
         thresholds = Thresholds.parse(text)
-        native = engine.batch(features, thresholds)
+        native = engine.batch(features, Setting(thresholds))
         groups = [
             reconstruct.delta(config, tensors, features[i : i + GROUP], thresholds)
             for i in range(0, len(features), GROUP)
@@ -52,6 +56,7 @@ def main() -> None:
         same = (native.logits.argmax(axis=1) == logits.argmax(axis=1)).mean()
         median = np.median(np.abs(native.logits - logits))
         ours = Macs(config, np.concatenate([group.macs for group in groups]).mean(axis=0))
+        assert native.macs is not None
         theirs = Macs(config, native.macs.mean(axis=0))
         print(
             f"| {text} | {100 * same:.1f}% | {median:.1e}"

@@ -1,11 +1,11 @@
-"""The reach table: every speed target in one run, with what was measured beside it.
+"""Measure every speed target in one run and print it beside what was reached.
 
     python benchmarks/reach.py --model MODEL --data TEST_SET [--profile lossless] [--room ROOM]
                                [--out benchmarks/results]
 
-MODEL is a model folder or an authors' .tflite, `--profile` the setting that loses nothing,
-`--room` the one for real noise (default: the same). Needs the extra [bench], a C compiler and
-valgrind; what is missing is said, and its row stays empty.
+MODEL is a model folder or an authors' .tflite file, `--profile` is the setting without loss, and
+`--room` is the setting for real noise (default: the same). It needs the extra [bench], a C compiler
+and valgrind. If one is missing, a line says so and its row stays empty.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt.bench.race import course
-from deltakwt.bench.run import Options, benchmark
+from deltakwt.bench.benchmark import Options, benchmark
 from deltakwt.bench.runners import BASELINE
+from deltakwt.bench.timing import draw_clips
 from deltakwt.core.config import KWT3
 from deltakwt.core.engine import Engine, available_isas
 from deltakwt.core.model import Model, load
-from deltakwt.core.setting import Profile
+from deltakwt.core.setting import Profile, Thresholds
 from deltakwt.data.speech_commands import batches, draw
 from deltakwt.provenance import machine
 from deltakwt.train.grow import grow
@@ -127,39 +127,39 @@ def _ratio(slow: float | None, fast: float | None) -> float | None:
     return None if slow is None or fast is None else slow / fast
 
 
-def _speed(told: dict[str, Any], lossless: str, room: str) -> list[Line]:
+def _speed(found: dict[str, Any], lossless: str, room: str) -> list[Line]:
     isas = available_isas()
     best = f"deltakwt {isas[-1]}"
-    ort = {part: _ms(told, BASELINE, part=part) for part in ("all", "zero", "noise")}
-    dense, delta = _ms(told, best), _ms(told, best, lossless)
-    sound = _ms(told, best, lossless, source="audio")
-    zero, noise = _ms(told, best, lossless, "zero"), _ms(told, best, room, "noise")
+    ort = {part: _ms(found, BASELINE, part=part) for part in ("all", "zero", "noise")}
+    dense, delta = _ms(found, best), _ms(found, best, lossless)
+    sound = _ms(found, best, lossless, source="audio")
+    zero, noise = _ms(found, best, lossless, "zero"), _ms(found, best, room, "noise")
     own = f"[{isas[-1]}] "
     lines = [
         _line(own + "dense against ONNX Runtime fp32", _ratio(ort["all"], dense), 2.7, 3.5),
         _line(own + "delta against ONNX Runtime fp32", _ratio(ort["all"], delta), 5, 7),
-        _line(own + "delta against OpenVINO f32", _ratio(_ms(told, OPENVINO), delta), 3.5, 5),
+        _line(own + "delta against OpenVINO f32", _ratio(_ms(found, OPENVINO), delta), 3.5, 5),
         _line(own + "delta against our dense", _ratio(dense, delta), 1.9, 2.5),
         _line(own + "digital silence against ORT", _ratio(ort["zero"], zero), 12, 25),
         _line(own + "real noise against ORT", _ratio(ort["noise"], noise), 8, 15),
         _line(
             own + "from sound against LiteRT",
-            _ratio(_ms(told, LITERT, source="audio"), sound),
+            _ratio(_ms(found, LITERT, source="audio"), sound),
             5,
             7,
         ),
     ]
     if "avx2" in isas:
-        dense, delta = _ms(told, "deltakwt avx2"), _ms(told, "deltakwt avx2", lossless)
+        dense, delta = _ms(found, "deltakwt avx2"), _ms(found, "deltakwt avx2", lossless)
         lines.append(_line("AVX2 dense against ORT", _ratio(ort["all"], dense), 1.35, 2))
         lines.append(_line("AVX2 delta against ORT", _ratio(ort["all"], delta), 3, 4))
     return lines
 
 
-def _wide(told: dict[str, Any], lossless: str) -> list[Line]:
+def _wide(found: dict[str, Any], lossless: str) -> list[Line]:
     best = f"deltakwt {available_isas()[-1]}"
-    ort = _ms(told, BASELINE)
-    dense, delta = _ms(told, best), _ms(told, best, lossless)
+    ort = _ms(found, BASELINE)
+    dense, delta = _ms(found, best), _ms(found, best, lossless)
     return [
         _line("KWT-3 shapes, dense against ORT", _ratio(ort, dense), 1.6, 2.2),
         _line("KWT-3 shapes, delta against ORT", _ratio(ort, delta), 3.3, 5),
@@ -171,14 +171,14 @@ def _test_set(model: Model, profile: Profile, data: Path) -> Line:
     read = batches(manifest, 1024, 2, lambda failed: None)
     features = np.concatenate(
         [
-            np.stack([model.engine.features(clip, profile.steady) for clip in sounds])
+            np.stack([model.engine.features(clip, profile.setting.front_end) for clip in sounds])
             for _, sounds in read
         ]
     )
     best = float("inf")
     for _ in range(3):
         start = time.perf_counter()
-        model.engine.batch(features, profile.thresholds)
+        model.engine.batch(features, profile.setting)
         best = min(best, time.perf_counter() - start)
     return _line(f"{len(features)} clips, features cached, all cores", best, 3, 1.5, "s")
 
@@ -191,8 +191,8 @@ def _instructions(model: Model, weights: Weights, profile: Profile, data: Path) 
         print("... no C compiler or no valgrind: instructions not counted", file=sys.stderr)
         counts: list[float | None] = [None, None]
     else:
-        track = course(data, clips=40, noise=0, seed=1)
-        words = track.audio[track.members("words")][:8]
+        clips = draw_clips(data, clips=40, noise=0, seed=1)
+        words = clips.audio[clips.members("words")][:8]
         with tempfile.TemporaryDirectory() as folder:
             program = Path(folder) / "clip"
             sources = [str(p) for p in sorted((NATIVE / "src").glob("*.c"))]
@@ -202,8 +202,8 @@ def _instructions(model: Model, weights: Weights, profile: Profile, data: Path) 
             make = [compiler, *flags, *includes, str(HERE / "clip.c"), *sources, scalar, "-lm"]
             subprocess.run([*make, "-o", str(program)], check=True)
             counts = [
-                float(np.mean([_fewer(program, model, weights, profile, clip) for clip in clips]))
-                for clips in (words, track.audio[-1:])
+                float(np.mean([_fewer(program, model, weights, profile, clip) for clip in chosen]))
+                for chosen in (words, clips.audio[-1:])
             ]
     return [
         _line(name, count, *target)
@@ -214,11 +214,13 @@ def _instructions(model: Model, weights: Weights, profile: Profile, data: Path) 
 def _fewer(
     program: Path, model: Model, weights: Weights, profile: Profile, clip: np.ndarray
 ) -> float:
-    """Dense instructions over delta instructions of one clip."""
+    """Return dense instructions divided by delta instructions for one clip."""
     c = weights.config
     sizes = [c.dim, c.heads, c.mlp, c.layers, len(c.labels), c.frames, c.features]
     floats = [weights.tensors[name] for name in c.shapes()]
-    floats += [model.engine.features(clip, profile.steady), profile.thresholds.array(c.layers)]
+    setting = profile.setting
+    thresholds = setting.thresholds or Thresholds()
+    floats += [model.engine.features(clip, setting.front_end), thresholds.array(c.layers)]
     file = program.with_suffix(".bin")
     file.write_bytes(
         np.array(sizes, np.uint32).tobytes()
@@ -239,7 +241,7 @@ def _count(program: Path, arguments: list[str]) -> int:
 
 
 def _memory(path: Path) -> Line:
-    """Peak memory of spotting one clip, less that of an interpreter with numpy."""
+    """Return the peak memory of spotting one clip above that of an interpreter with numpy."""
     clip = HERE.parent / "examples" / "clips" / "yes.flac"
     spot = f"import deltakwt; print(deltakwt.load({str(path)!r})({str(clip)!r}).label)"
     peaks = [_peak(code) for code in ("import numpy", spot)]
@@ -247,7 +249,7 @@ def _memory(path: Path) -> Line:
 
 
 def _peak(code: str) -> int:
-    """KiB."""
+    """Return the peak memory of a Python process that runs `code`, in KiB."""
     # Read by the process itself: a child's ru_maxrss starts at its parent's.
     report = (
         "\nimport re; print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"

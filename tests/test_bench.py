@@ -1,4 +1,4 @@
-"""The race: the same words from every runtime, one document, what cannot run is said."""
+"""The benchmark: the same answers from every runtime, and reasons for those that cannot run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import numpy as np
 import pytest
 import soundfile
 
-from deltakwt.bench import growth, race
+from deltakwt.bench import timing
+from deltakwt.bench.breakdown import breakdown, stretched, stretched_features
 from deltakwt.bench.onnx_model import to_onnx
-from deltakwt.bench.probe import probe
-from deltakwt.bench.receipt import receipt
-from deltakwt.bench.runners import PEERS, Setting, ours
-from deltakwt.core.config import KEYWORDS, KWT1, Config
+from deltakwt.bench.runners import PEERS, mode_of, our_runners, probe
+from deltakwt.core.config import KEYWORDS, KWT1, KWT2, Config
 from deltakwt.core.engine import Engine
-from deltakwt.core.setting import Thresholds
+from deltakwt.core.errors import MissingExtra
+from deltakwt.core.setting import DENSE, Setting, Thresholds
 from deltakwt.weights.folder import Weights, random_tensors, save_folder
 
 SMALL = Config(dim=16, heads=2, mlp=32, layers=2)
 THETA = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1")
+SETTING = Setting(THETA, name="s")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def features(engine: Engine, seed: int = 1) -> np.ndarray:
     return engine.features(sound.astype(np.float32))
 
 
-@pytest.mark.parametrize("config", [SMALL, KWT1], ids=["small", "kwt-1"])
+@pytest.mark.parametrize("config", [SMALL, KWT1, KWT2], ids=["small", "kwt-1", "kwt-2"])
 def test_onnx_graph_gives_our_logits(config: Config) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     tensors = random_tensors(config, seed=5)
@@ -79,17 +80,17 @@ def test_a_peer_that_cannot_run_says_why(weights: Weights) -> None:
     assert "tflite" in str(probe("litert", weights, Path("folder")))
 
 
-def test_every_exact_runner_gives_the_same_word(weights: Weights, data: Path) -> None:
+def test_every_exact_runner_gives_the_same_answer(weights: Weights, data: Path) -> None:
     pytest.importorskip("onnxruntime")
     engine = Engine(SMALL, weights.tensors)
-    track = race.course(data, clips=12, noise=2)
-    runners = [PEERS["ort"](weights, data), *ours(engine, [])]
+    track = timing.draw_clips(data, clips=12, noise=2)
+    runners = [PEERS["ort"](weights, data), *our_runners(engine, [])]
     for runner in runners:
-        assert race.agreement(runner, engine, track).all(), runner.engine
+        assert timing.agreement(runner, engine, track).all(), runner.engine
 
 
-def test_course_has_its_parts_and_a_last_clip_of_zeros(data: Path) -> None:
-    track = race.course(data, clips=20, noise=2)
+def test_clips_have_their_parts_and_a_last_clip_of_zeros(data: Path) -> None:
+    track = timing.draw_clips(data, clips=20, noise=2)
     assert not track.audio[-1].any()
     words, noise, zero = (track.members(part).sum() for part in ("words", "noise", "zero"))
     assert (noise, zero) == (2, 1)
@@ -99,34 +100,55 @@ def test_course_has_its_parts_and_a_last_clip_of_zeros(data: Path) -> None:
 def test_rows_have_a_ratio_to_the_baseline(weights: Weights, data: Path) -> None:
     pytest.importorskip("onnxruntime")
     engine = Engine(SMALL, weights.tensors)
-    track = race.course(data, clips=4, noise=1)
-    runners = [PEERS["ort"](weights, data), *ours(engine, [Setting("s", "model", THETA)])]
-    same = [race.agreement(runner, engine, track) for runner in runners]
-    best = race.race(runners, engine, track, rounds=1)
-    rows = race.rows(runners, best, same, track)
+    track = timing.draw_clips(data, clips=4, noise=1)
+    runners = [PEERS["ort"](weights, data), *our_runners(engine, [SETTING])]
+    same = [timing.agreement(runner, engine, track) for runner in runners]
+    best = timing.time_runners(runners, engine, track, rounds=1)
+    rows = timing.rows(runners, best, same, track)
     for row in rows:
         baseline = next(r for r in rows if r["part"] == row["part"])
         assert row["ratio_to_ort_fp32"] == pytest.approx(baseline["ms"] / row["ms"], rel=0.05)
     assert {row["mode"] for row in rows} == {"dense", "model"}
 
 
-def test_receipt_adds_up(weights: Weights) -> None:
+def test_breakdown_adds_up(weights: Weights) -> None:
     engine = Engine(SMALL, weights.tensors)
     clips = [features(engine, seed) for seed in range(3)]
-    told = receipt(engine, clips, THETA)
-    products = sum(line["us"] for line in told["products"])
-    assert products + sum(told["other_us"].values()) == pytest.approx(told["delta_us"])
-    assert sum(layer["delta_us"] for layer in told["layers"]) == pytest.approx(told["delta_us"])
-    assert 0 < told["macs_share"] < 1
+    found = breakdown(engine, clips, THETA)
+    products = sum(line["us"] for line in found["products"])
+    assert products + sum(found["other_us"].values()) == pytest.approx(found["delta_us"])
+    assert sum(layer["delta_us"] for layer in found["layers"]) == pytest.approx(found["delta_us"])
+    assert 0 < found["macs_share"] < found["executed_share"] < 1
+    by_product = {line["product"]: line for line in found["products"]}
+    assert by_product["qkt"]["executed"] > by_product["qkt"]["macs"]
+
+
+def test_where_a_setting_uses_deltas() -> None:
+    assert mode_of(DENSE) == "dense"
+    assert mode_of(SETTING) == "model"
+    assert mode_of(Setting(Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05"))) == "mhsa"
+
+
+def test_without_torch_one_line_says_what_to_install(
+    weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "deltakwt.train.net", None)
+    with pytest.raises(MissingExtra, match=r"deltakwt\[train\]"):
+        PEERS["torch"](weights, Path("model"))
+
+
+def test_benchmark_does_not_import_torch() -> None:
+    code = "import sys, deltakwt.bench.benchmark; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_stretched_model_runs_on_as_many_tokens(weights: Weights) -> None:
-    config, tensors = growth.stretched(weights, 396)
+    config, tensors = stretched(weights, 396)
     engine = Engine(config, tensors)
     sound = np.zeros(16000, np.float32)
-    rows = growth.dense_frames(engine, sound, 395, Setting("s", "model", THETA))
+    rows = stretched_features(engine, sound, 395, SETTING)
     assert np.isfinite(engine.delta(rows, THETA).logits).all()
-    same, _ = growth.stretched(weights, 99)
+    same, _ = stretched(weights, 99)
     assert same == SMALL
 
 
@@ -135,11 +157,11 @@ def test_command_prints_one_json_document(weights: Weights, data: Path, tmp_path
     pytest.importorskip("matplotlib")
     save_folder(tmp_path / "m", weights)
     small = ["--clips", "4", "--noise", "1", "--rounds", "1", "--peer", "ort"]
-    more = ["--receipt", "--growth", "--out", str(tmp_path / "out"), "--json"]
+    more = ["--breakdown", "--growth", "--out", str(tmp_path / "out"), "--json"]
     done = run_bench(tmp_path / "m", data, *small, *more)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert {"machine", "model", "clips", "rows", "receipts", "growth"} <= document.keys()
+    assert {"machine", "model", "clips", "rows", "breakdowns", "growth"} <= document.keys()
     keys = {"engine", "mode", "input", "part", "ms", "ratio_to_ort_fp32", "agreement"}
     assert all(keys <= row.keys() for row in document["rows"])
     assert (tmp_path / "out" / "bench-m.png").stat().st_size > 10_000

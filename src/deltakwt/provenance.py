@@ -1,25 +1,34 @@
-"""What every figure states beside its data: model, machine, command."""
+"""What every figure and result states about itself: model, machine and command."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
+# Control characters, marks that change the direction of text, and bytes that are not UTF-8.
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return text with every character that cannot be shown replaced."""
+    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
 
 def model_name(name: str) -> str:
-    """A name that means something outside of this machine: of a path, its last folder."""
+    """Return a name that means something on other machines: of a path, its last folder."""
     path = Path(name)
     if path.suffix == ".tflite":  # the authors' files all have the same name
-        return path.resolve().parent.name
-    return path.name or name
+        return printable(path.resolve().parent.name)
+    return printable(path.name or name)
 
 
 def machine(isa: str) -> dict[str, Any]:
-    """Processor, cores, kernels, system and Python."""
+    """Return processor, cores, kernels, system and Python."""
     return {
         "processor": cpu_facts().get("model name") or platform.processor() or platform.machine(),
         "cores": os.cpu_count() or 1,
@@ -30,7 +39,7 @@ def machine(isa: str) -> dict[str, Any]:
 
 
 def cpu_facts() -> dict[str, str]:
-    """What the system says of a core; nothing where it does not say."""
+    """Return what the system reports about a core, or nothing where it does not report."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -39,5 +48,5 @@ def cpu_facts() -> dict[str, str]:
 
 
 def command() -> str:
-    """As it was typed, so that it can be typed again."""
-    return shlex.join(["deltakwt", *sys.argv[1:]])
+    """Return the command line as it was typed."""
+    return printable(shlex.join(["deltakwt", *sys.argv[1:]]))

@@ -9,7 +9,7 @@ import pytest
 from report.made import LIMIT, Report
 
 from deltakwt import load
-from deltakwt.report import Request, write
+from deltakwt.report.build import Request, write
 
 
 @pytest.fixture(scope="session")

@@ -9,34 +9,38 @@ from typing import Any
 LIMIT = 60  # clips
 
 FIGURES = (
-    "accuracy",
-    "correlation-x-word",
-    "correlation-x-silence",
-    "correlation-softmax-word",
-    "correlation-softmax-silence",
-    "correlation-matrix",
     "example",
-    "keywords",
+    "accuracy",
+    "similarity-x-word",
+    "similarity-x-silence",
+    "similarity-softmax-word",
+    "similarity-softmax-silence",
+    "similarity-layers",
     "deltas-word",
     "deltas-silence",
     "deltas-softmax-word",
     "deltas-softmax-silence",
+    "keywords",
     "layers-macs",
-    "layers-bytes",
     "layers-error",
+    "storage",
     "timing",
-    "receipt",
+    "breakdown",
 )
-TABLES = {  # at least so many rows
+TABLES = {  # name: the least number of rows
     "accuracy": 17,
-    "claims": 12,
-    "bounds": 6,
+    "similarity-readings": 7,
     "keywords-instance": 5,
     "keywords-mean": 5,
+    "bounds": 6,
+    "counts": 7,
     "layers": 12,
+    "storage": 10,
+    "state": 10,
     "timing": 2,
-    "receipt": 11,
+    "breakdown": 11,
     "changes": 0,
+    "claims": 18,
 }
 
 

@@ -15,7 +15,7 @@ import soundfile
 from PIL import Image
 from report.browser import open_page
 
-from deltakwt.report.explain import terminal
+from deltakwt.report import explain_view
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -33,11 +33,11 @@ def burst(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def explained(burst: Path, random_model: Path) -> dict[str, Any]:
     from deltakwt import load
-    from deltakwt.report import chosen
-    from deltakwt.report.explain.collect import explain
+    from deltakwt.report.build import chosen_setting
+    from deltakwt.report.explain import explain
 
     model = load(random_model)
-    return explain(model, chosen(model), burst)[0]
+    return explain(model, chosen_setting(model), burst)[0]
 
 
 def test_work_follows_the_sound(explained: dict[str, Any]) -> None:
@@ -51,8 +51,8 @@ def test_document_agrees_with_itself(explained: dict[str, Any]) -> None:
     scores = explained["scores"]
     assert sum(s["delta"] for s in scores.values()) == pytest.approx(1, abs=1e-5)
     assert max(scores, key=lambda label: scores[label]["delta"]) == explained["label"]
-    assert len(explained["macs"]["layers"]) == len(explained["strip"]) == 12
-    by_token = np.mean(explained["strip"])
+    assert len(explained["macs"]["layers"]) == len(explained["token_layers"]) == 12
+    by_token = np.mean(explained["token_layers"])
     assert by_token == pytest.approx(explained["macs"]["model_percent"], rel=0.01)
 
 
@@ -60,10 +60,11 @@ def test_json_and_drawing(deltakwt: Run, burst: Path, random_model: Path) -> Non
     done = deltakwt("explain", burst, "--model", random_model, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["file"] == "burst.wav"
-    drawn = deltakwt("explain", burst, "--model", random_model, COLUMNS="80").stdout
-    assert max(map(len, drawn.splitlines())) <= 80
-    for word in ("burst.wav", "sound", "spectrum", "work", "layer 12", "% of all MACs"):
-        assert word in drawn
+    for columns in (60, 80, 200):
+        drawn = deltakwt("explain", burst, "--model", random_model, COLUMNS=str(columns)).stdout
+        assert max(map(len, drawn.splitlines())) <= columns
+        for word in ("burst.wav", "sound", "spectrum", "work", "layer 12", "executed"):
+            assert word in drawn
     (wave,) = re.findall(r"^ +sound (.*)$", drawn, re.MULTILINE)
     assert "█" in wave
     assert wave.strip("▁▂▃▄▅▆▇█ ") == ""
@@ -112,7 +113,7 @@ def test_a_long_sound_is_explained_where_asked(
         (["README.md"], "not readable as sound"),
         (["burst.wav", "--out", "burst.pdf"], "must end in .png, .svg, .html, .json"),
         (["burst.wav", "--out", "no/where.png"], "there is no folder"),
-        (["burst.wav", "--at", "7"], "has no second starting there"),
+        (["burst.wav", "--at", "7"], "has no second that starts there"),
         (["burst.wav", "--thresholds", "1_2"], "2 values"),
     ],
 )
@@ -134,8 +135,8 @@ def test_bad_input_is_one_line(
 
 
 def test_bars_have_eighths() -> None:
-    assert terminal.bar(0, 4) == "    "
-    assert terminal.bar(100, 4) == "████"
-    assert terminal.bar(50, 4) == "██  "
-    assert len(terminal.bar(33.3, 7)) == 7
-    assert terminal.drawn(np.array([0, 0.5, 1]), 0, 1, " ▄█") == " ▄█"
+    assert explain_view.bar(0, 4) == "    "
+    assert explain_view.bar(100, 4) == "████"
+    assert explain_view.bar(50, 4) == "██  "
+    assert len(explain_view.bar(33.3, 7)) == 7
+    assert explain_view.drawn(np.array([0, 0.5, 1]), 0, 1, " ▄█") == " ▄█"

@@ -12,10 +12,11 @@ import pytest
 from report.browser import Visit, open_page
 from report.made import FIGURES, TABLES, Report
 
+from deltakwt.report.html import digest
+
 # Run inside the page: sizes of everything, a table sorted both ways, the theme changed, a sound
 # decoded. What it finds comes back in the DOM.
 PROBE = """
-<script>
 const found = {figures: {}, tables: {}};
 for (const figure of document.querySelectorAll("figure[id]")) {
   const box = figure.querySelector("svg").getBoundingClientRect();
@@ -24,8 +25,8 @@ for (const figure of document.querySelectorAll("figure[id]")) {
 for (const table of document.querySelectorAll("table"))
   found.tables[table.id] = table.tBodies[0].rows.length;
 const column = () => [...document.querySelectorAll("#accuracy tbody tr")].map(
-  (row) => Number(row.cells[2].dataset.sort));
-const head = document.querySelectorAll("#accuracy thead button")[2];
+  (row) => Number(row.cells[4].dataset.sort));
+const head = document.querySelectorAll("#accuracy thead button")[4];
 head.click();
 found.up = column();
 head.click();
@@ -49,13 +50,18 @@ if (sound) {
   sound.load();
   sound.preload = "auto";
 } else tell();
-</script>
 """
+
+
+def with_script(page: str, script: str) -> str:
+    """Return the page with one more script, and with its hash in the content security policy."""
+    allowed = page.replace("script-src &#x27;", f"script-src &#x27;{digest(script)}&#x27; &#x27;")
+    return allowed.replace("</body>", f"<script>{script}</script></body>")
 
 
 def probed(report: Report, scratch: Path, width: int) -> tuple[Visit, dict[str, Any]]:
     page = scratch / "page.html"
-    page.write_text(report.html.replace("</body>", f"{PROBE}</body>"), encoding="utf-8")
+    page.write_text(with_script(report.html, PROBE), encoding="utf-8")
     visit = open_page(page, scratch, width)
     found = re.search(r'<pre id="probe">(.*?)</pre>', visit.dom, re.DOTALL)
     assert found is not None, visit.console
@@ -89,14 +95,22 @@ def test_the_browser_would_have_told(tmp_path: Path) -> None:
     assert visit.requests == ["http://127.0.0.1:9/pixel.png"]
 
 
-def test_each_figure_states_where_it_comes_from(report: Report) -> None:
-    facts = report.document["setting"]
+def test_page_and_figures_state_where_they_come_from(report: Report) -> None:
+    facts = report.document["facts"]
+    text = unescape(report.html)
+    for wanted in (facts["command"], facts["data"]["name"], facts["machine"]["processor"]):
+        assert text.count(wanted) >= 1
+    assert text.count(facts["command"]) == 1  # once, not under every figure
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", report.html, re.DOTALL)
-    stamped = [unescape(c) for c in captions if 'class="stamp"' in c]
-    assert len(stamped) >= len(FIGURES)
-    for caption in stamped:
-        assert facts["model"]["name"] in caption
-        assert facts["data"]["name"] in caption
-        assert "thresholds: " in caption
-        assert facts["machine"]["processor"] in caption
-        assert facts["command"] in caption
+    assert sum("Setting: " in caption for caption in captions) >= len(FIGURES)
+
+
+def test_policy_names_the_only_script_and_style(report: Report) -> None:
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', report.html)
+    rules = dict(part.strip().split(" ", 1) for part in unescape(policy).split(";"))
+    scripts = re.findall(r"<script>(.*?)</script>", report.html, re.DOTALL)
+    styles = re.findall(r"<style>(.*?)</style>", report.html, re.DOTALL)
+    assert rules["script-src"] == f"'{digest(*scripts)}'"
+    assert rules["style-src-elem"] == f"'{digest(*styles)}'"
+    assert rules["default-src"] == "'none'"
+    assert "unsafe-inline" not in rules["script-src"] + rules["style-src-elem"]

@@ -14,10 +14,11 @@ from PIL import Image
 from report.made import FIGURES, LIMIT, TABLES, Report
 
 from deltakwt import load
-from deltakwt import report as reporting
 from deltakwt.core.errors import DeltakwtError, MissingExtra
-from deltakwt.report import Kept, Request, paper, style, write
-from deltakwt.report.sections import sweep
+from deltakwt.report import build, figures, paper
+from deltakwt.report.build import FinishedParts, Request, write
+from deltakwt.report.section import Section
+from deltakwt.report.sections import accuracy
 
 
 def test_every_figure_is_a_png_and_an_svg(report: Report) -> None:
@@ -27,7 +28,7 @@ def test_every_figure_is_a_png_and_an_svg(report: Report) -> None:
             assert len(image.getcolors(256) or []) > 8, name  # not an empty canvas
         root = ElementTree.fromstring((report.folder / f"{name}.svg").read_text())
         small_print = "".join(text.text or "" for text in root.findall("{*}text"))
-        assert report.document["setting"]["model"]["name"] in small_print
+        assert report.document["facts"]["model"]["name"] in small_print
 
 
 def test_every_table_is_a_csv(report: Report) -> None:
@@ -39,7 +40,7 @@ def test_every_table_is_a_csv(report: Report) -> None:
 
 
 def test_setting_names_everything(report: Report) -> None:
-    facts = report.document["setting"]
+    facts = report.document["facts"]
     assert facts["data"]["clips"] == LIMIT or facts["data"]["name"] != "the official test set"
     assert facts["data"]["words"] + facts["data"]["digital_silence"] == facts["data"]["clips"]
     assert facts["command"]
@@ -71,10 +72,10 @@ def test_worked_example_follows_the_papers_rule(report: Report) -> None:
 
 
 def test_zero_thresholds_lose_nothing_and_larger_ones_run_less(report: Report) -> None:
-    own = report.document["sweep"]
+    own = report.document["accuracy"]
     for kind in ("mhsa", "whole"):
         points = [p for p in own["points"] if p["kind"] == kind]
-        executed = [sweep._executed(p) for p in points]
+        executed = [accuracy.counted(p) for p in points]
         assert executed == sorted(executed, reverse=True)
     exact = own["points"][0]
     assert exact["accuracy"] == own["dense"]["accuracy"]
@@ -90,6 +91,34 @@ def test_changed_decisions_add_up(report: Report) -> None:
         assert (row["outcome"] == "lost") == (row["dense"] == row["true"])
     assert own["playable"] <= 3
     assert report.html.count("<audio") == own["playable"]
+
+
+def test_both_counts_are_shown_and_differ_where_they_must(report: Report) -> None:
+    for point in report.document["accuracy"]["points"]:
+        assert point["executed_model_percent"] > point["model_percent"]
+    lines = {line["product"]: line for line in report.document["layers"]["products"]}
+    assert lines["qkt"]["executed_percent"] > 2 * lines["qkt"]["paper_percent"]
+    assert lines["mlp_in"]["executed_percent"] == pytest.approx(lines["mlp_in"]["paper_percent"])
+
+
+def test_exponentials_and_state(report: Report) -> None:
+    own = report.document["storage"]
+    exponentials = own["exponentials"]
+    assert exponentials["dense"]["percent"] == 100
+    assert exponentials["scaling_factors"]["percent"] < exponentials["core"]["percent"] <= 100
+    state = own["state"]
+    sums = {key: sum(site[key] for site in state["sites"].values()) for key in state["total"]}
+    assert sums == state["total"]
+    assert state["state"] < 0.2 * state["total"]["dense"]
+
+
+def test_readings_of_small_differences(report: Report) -> None:
+    own = report.document["similarity"]
+    by_name = {row["reading"]: row for row in own["readings"]}
+    first = by_name["size of the difference, range of X over the clip"]
+    assert first["word"] == own["layer_x"]
+    signed = by_name["signed difference, so that every decrease is small"]
+    assert signed["word"]["mean"] > first["word"]["mean"]
 
 
 def test_real_clips_are_near_the_paper(shared: Path, report: Report) -> None:
@@ -112,32 +141,32 @@ def test_numbers_of_the_paper_are_consistent() -> None:
 
 def test_a_stopped_report_goes_on_where_it_was(tmp_path: Path) -> None:
     path = tmp_path / ".unfinished.json"
-    first = Kept(path, {"model": "a"})
+    first = FinishedParts(path, {"model": "a"})
     assert first.remember("sweep", lambda: {"points": [1]}) == {"points": [1]}
-    again = Kept(path, {"model": "a"})
+    again = FinishedParts(path, {"model": "a"})
     assert again.remember("sweep", lambda: {"points": ["anew"]}) == {"points": [1]}
-    assert Kept(path, {"model": "b"}).parts == {}
+    assert FinishedParts(path, {"model": "b"}).parts == {}
     path.write_text("{ half a")
-    assert Kept(path, {"model": "a"}).parts == {}
+    assert FinishedParts(path, {"model": "a"}).parts == {}
 
 
 def test_interrupted_work_is_kept(
     random_model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = Request(clips, tmp_path, limit=6, threads=1)
-    sections = reporting.SECTIONS
+    section = accuracy.SECTION
 
-    def stop(run: Any) -> Any:
+    def stop(study: Any) -> Any:
         raise KeyboardInterrupt
 
-    broken = reporting.sections.Section(sections[1].name, stop, sections[1].show)
-    monkeypatch.setattr(reporting, "SECTIONS", (sections[0], broken))
+    broken = Section("similarity", stop, section.show)
+    monkeypatch.setattr(build, "SECTIONS", (section, broken))
     model = load(random_model)
     with pytest.raises(KeyboardInterrupt):
         write(model, request)
     kept = json.loads((tmp_path / ".unfinished.json").read_text())
-    assert sections[0].name in kept["parts"]
-    assert sum(name.startswith("mhsa, ") for name in kept["parts"]) == len(sweep.MHSA_SCALES)
+    assert section.name in kept["parts"]
+    assert sum(name.startswith("mhsa, ") for name in kept["parts"]) == len(accuracy.MHSA_SCALES)
 
 
 def test_without_matplotlib_one_line_says_what_to_install(
@@ -147,7 +176,7 @@ def test_without_matplotlib_one_line_says_what_to_install(
     with pytest.raises(MissingExtra, match=r"deltakwt\[report\]"):
         write(load(random_model), Request(clips, tmp_path / "out"))
     with pytest.raises(MissingExtra):
-        style.pyplot()
+        figures.pyplot()
 
 
 def test_bad_input_is_told_in_one_line(random_model: Path, clips: Path, tmp_path: Path) -> None:

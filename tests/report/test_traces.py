@@ -10,7 +10,10 @@ import pytest
 from deltakwt import load
 from deltakwt.core.macs import dense_macs
 from deltakwt.report import traces
-from deltakwt.report.run import PAPER, WHOLE
+from deltakwt.report.study import PAPER as PAPER_SETTING
+from deltakwt.report.study import WHOLE as WHOLE_SETTING
+
+PAPER, WHOLE = PAPER_SETTING.thresholds, WHOLE_SETTING.thresholds
 
 
 @pytest.fixture(scope="module")

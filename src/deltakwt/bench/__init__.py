@@ -1,1 +1,1 @@
-"""The race against other runtimes: the same weights, the same clips, one core, one run."""
+"""The benchmark: the same weights and clips in our core and in other runtimes, on one core."""

@@ -17,9 +17,9 @@ IR_VERSION = 10
 
 
 def to_onnx(config: Config, tensors: Mapping[str, NDArray[np.float32]]) -> bytes:
-    """Features (1, frames, 40) -> logits (1, labels), dense, in the plainest operators.
+    """Return a dense graph from features (1, frames, 40) to logits (1, labels).
 
-    Each runtime is left to fuse them as it can; the last layer is not reduced by hand.
+    It uses plain operators, which each runtime fuses as it can. The last layer computes all tokens.
     """
     try:
         from onnx import TensorProto, checker, helper
@@ -46,7 +46,7 @@ def to_onnx(config: Config, tensors: Mapping[str, NDArray[np.float32]]) -> bytes
 
 
 class _Graph:
-    """Nodes and constants in the making; every method returns the name of its result."""
+    """Nodes and constants of a graph. Every method returns the name of its result."""
 
     def __init__(self, tensors: Mapping[str, NDArray[np.float32]]) -> None:
         self.nodes: list[Any] = []

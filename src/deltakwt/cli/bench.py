@@ -1,4 +1,4 @@
-"""`deltakwt bench`: the race against other runtimes, on one core, in one run."""
+"""`deltakwt bench`: time this model in our core and in other runtimes, on one core."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from deltakwt.cli.common import (
     DEFAULT_MODEL,
@@ -25,37 +26,57 @@ from deltakwt.core.errors import DeltakwtError
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verb."""
+    """Add the command."""
     app.command("bench")(bench)
 
 
 def bench(
     data: DataOption,
     model: ModelOption = DEFAULT_MODEL,
-    clips: Annotated[int, typer.Option(min=1, help="Clips, in their natural mix.")] = 300,
-    noise: Annotated[int, typer.Option(min=0, help="Noise clips at least.")] = 60,
-    rounds: Annotated[int, typer.Option(min=1, help="The best of so many counts.")] = 5,
+    clips: Annotated[
+        int, typer.Option(min=1, help="Time this many clips in their natural mix. Default: 300.")
+    ] = 300,
+    noise: Annotated[
+        int, typer.Option(min=0, help="Time at least this many clips of noise. Default: 60.")
+    ] = 60,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Run each clip this often; the fastest counts. Default: 5.")
+    ] = 5,
     peer: Annotated[
-        list[str] | None, typer.Option(help="Race only these: ort, ort-int8, openvino, ...")
+        list[str] | None,
+        typer.Option(
+            help="Compare with this runtime: ort, ort-int8, openvino, litert, torch or"
+            " torch-compile. Can be repeated. Default: all that are installed."
+        ),
     ] = None,
     isa: Annotated[
-        list[str] | None, typer.Option(help="Our kernels (default: every vector set there is).")
+        list[str] | None,
+        typer.Option(
+            help="Use our kernels for this instruction set. Can be repeated. Default: every vector"
+            " instruction set of this processor."
+        ),
     ] = None,
     grow: Annotated[
-        str | None, typer.Option(help="kwt-2 or kwt-3: widen the model first, same function.")
+        str | None,
+        typer.Option(
+            help="Widen the model to kwt-2 or kwt-3 first, without changing its function."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the draw of clips.")] = 0,
-    receipt: Annotated[bool, typer.Option("--receipt", help="Time and MACs a site.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice of clips. Default: 0.")] = 0,
+    breakdown: Annotated[
+        bool, typer.Option("--breakdown", help="Also measure time and MACs of every product.")
+    ] = False,
     growth: Annotated[
-        bool, typer.Option("--growth", help="Cost against tokens and loudness.")
+        bool,
+        typer.Option("--growth", help="Also measure cost against tokens and against loudness."),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results: JSON and a picture.")
+        Path | None, typer.Option(help="Write the results as JSON and a picture to this folder.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Race this model's engines and other runtimes: milliseconds and ratios, batch 1."""
-    from deltakwt.bench.run import Options, benchmark
+    """Time this model in our core and in other runtimes: one core, one clip at a time."""
+    from deltakwt.bench.benchmark import Options, benchmark
     from deltakwt.bench.runners import PEERS
     from deltakwt.weights.folder import load_weights
     from deltakwt.weights.registry import resolve
@@ -65,7 +86,7 @@ def bench(
     if grow:
         loaded, weights = _grown(loaded, weights, grow)
     options = Options(
-        clips, noise, rounds, tuple(peer or PEERS), tuple(isa or ()), seed, growth, receipt
+        clips, noise, rounds, tuple(peer or PEERS), tuple(isa or ()), seed, growth, breakdown
     )
     if out is not None:
         _make_folder(out)
@@ -74,7 +95,7 @@ def bench(
             loaded, weights, path, data, options, lambda text: bar.tell(text), bar.update
         )
     if out is not None:
-        from deltakwt.bench.draw import draw
+        from deltakwt.bench.figure import draw
 
         name = "bench-" + document["model"].replace(" ", "-")
         (out / f"{name}.json").write_text(json_module.dumps(document, indent=1) + "\n")
@@ -93,7 +114,7 @@ def _make_folder(out: Path) -> None:
 
 
 def _grown(loaded: Any, weights: Any, size: str) -> tuple[Any, Any]:
-    """The same function in a wider model, so its deltas are exactly as dense."""
+    """Return a wider model that computes the same function, so its deltas are just as dense."""
     from dataclasses import replace
 
     from deltakwt.core.config import SIZES
@@ -120,48 +141,48 @@ def _print(document: dict[str, Any]) -> None:
         mine = [row for row in document["rows"] if row["part"] == part]
         if not mine:
             continue
-        rows = table(part, "engine", "deltas", "from", "ms", "against ORT fp32", "same word")
+        rows = table(part, "engine", "setting", "input", "ms", "against ORT fp32", "same answer")
         for row in sorted(mine, key=lambda row: (row["input"], -row["ms"])):
             ratio = row["ratio_to_ort_fp32"]
             rows.add_row(
                 row["engine"],
-                row["setting"],
+                escape(row["setting"]),
                 row["input"],
                 f"{row['ms']:.3f}",
                 "" if ratio is None else f"{ratio:.2f}x",
                 percent(row["agreement"]),
             )
         console().print(rows)
-    for told in document.get("receipts", ()):
-        _print_receipt(told)
+    for found in document.get("breakdowns", ()):
+        _print_breakdown(found)
     for name, reason in document["missing"].items():
         fail(f"{name}: {reason}")
 
 
-def _print_receipt(told: dict[str, Any]) -> None:
+def _print_breakdown(found: dict[str, Any]) -> None:
     rows = table(
-        f"receipt: {told['setting']}, {told['part']} ({told['clips']} clips)",
-        *("stage", "MACs", "of dense", "us", "dense us"),
+        escape(f"breakdown: {found['setting']}, {found['part']} ({found['clips']} clips)"),
+        *("stage", "paper's count", "executed", "us", "dense us"),
     )
-    for line in told["products"]:
+    for line in found["products"]:
         rows.add_row(
             line["product"],
-            f"{line['macs']:,.0f}",
             f"{line['macs'] / line['dense_macs']:.1%}",
+            f"{line['executed'] / line['dense_macs']:.1%}",
             f"{line['us']:.1f}",
             f"{line['dense_us']:.1f}",
         )
-    for stage, spent in told["other_us"].items():
+    for stage, spent in found["other_us"].items():
         if spent >= 0.05:
-            rows.add_row(stage, "", "", f"{spent:.1f}", f"{told['other_dense_us'][stage]:.1f}")
+            rows.add_row(stage, "", "", f"{spent:.1f}", f"{found['other_dense_us'][stage]:.1f}")
     rows.add_section()
     rows.add_row(
         "all",
-        "",
-        f"{told['macs_share']:.1%}",
-        f"{told['delta_us']:.1f}",
-        f"{told['dense_us']:.1f}",
+        f"{found['macs_share']:.1%}",
+        f"{found['executed_share']:.1%}",
+        f"{found['delta_us']:.1f}",
+        f"{found['dense_us']:.1f}",
     )
     console().print(rows)
-    if told["achieved"] is not None:
-        print(f"achieved {told['achieved']:.0%} of the MAC saving in time")
+    if found["achieved"] is not None:
+        print(f"{found['achieved']:.0%} of the saved MACs are saved time")

@@ -1,4 +1,4 @@
-"""`deltakwt macs`: what a model's shape says about its multiply-accumulates."""
+"""`deltakwt macs`: the multiply-accumulates and the state that follow from a model's shape."""
 
 from __future__ import annotations
 
@@ -24,23 +24,28 @@ NAMES = {
 def register(app: typer.Typer) -> None:
     @app.command()
     def macs(model: ModelOption = DEFAULT_MODEL, as_json: JsonOption = False) -> None:
-        """MACs of each product, and the most that deltas can save: the paper's closed forms."""
+        """Print the MACs of each product and the largest savings that deltas can reach.
+
+        These are the paper's closed forms, and beside them the largest saving of the MACs that the
+        core executes. `--json` adds the bytes of state that deltas need, site by site.
+        """
         from dataclasses import asdict
 
         from deltakwt.core.macs import bounds
+        from deltakwt.report.sections.storage import state_bytes
 
         config = _config(model)
-        figures = bounds(config)
+        figures, state = bounds(config), state_bytes(config)
         if as_json:
             shape = asdict(config) | {"tokens": config.tokens}
             del shape["labels"]
-            print_json({"model": model, "shape": shape, **figures})
+            print_json({"model": model, "shape": shape, **figures, "state_bytes": state})
         else:
-            _show(model, figures)
+            _show(model, figures, state)
 
 
 def _config(model: str) -> Config:
-    """A size by name needs no weights; anything else is a model to load."""
+    """Return the shape of a size by name, which needs no weights, or of a model."""
     from deltakwt.core.config import SIZES
 
     if model in SIZES:
@@ -50,17 +55,18 @@ def _config(model: str) -> Config:
     return load(model).config
 
 
-def _show(model: str, figures: dict[str, Any]) -> None:
+def _show(model: str, figures: dict[str, Any], state: dict[str, Any]) -> None:
     rows = table(
-        f"{model}: {figures['macs'] / 1e6:.1f} M MACs a clip,"
+        f"{model}: {figures['macs'] / 1e6:.1f} M MACs per clip,"
         f" {figures['mhsa_share_percent']:.2f}% in MHSA,"
         f" {figures['mlp_share_percent']:.2f}% in the MLP",
         "product",
         "MACs (M)",
         "% of MHSA",
         "% of model",
-        "greatest saving %",
+        "largest saving %",
         "in the last layer %",
+        "executed %",
     )
     for product, figure in figures["products"].items():
         share = figure["mhsa_share_percent"]
@@ -71,14 +77,16 @@ def _show(model: str, figures: dict[str, Any]) -> None:
             f"{figure['model_share_percent']:.2f}",
             f"{figure['greatest_saving_percent']:.2f}",
             f"{figure['greatest_saving_last_layer_percent']:.2f}",
+            f"{figure['greatest_executed_saving_percent']:.2f}",
         )
-    out = console()
-    out.print(rows)
-    out.print(
-        "Only the class token in the last layer saves"
+    console().print(rows)
+    print(
+        "Computing only the class token in the last layer saves"
         f" {figures['last_layer']['mhsa_saving_percent']:.2f}% of that layer's MHSA,"
         f" {figures['all_layers']['mhsa_saving_percent']:.2f}% of all MHSA"
         f" ({figures['all_layers']['model_saving_percent']:.2f}% of the model).\n"
         f"With every delta zero, {figures['greatest']['mhsa_saving_percent']:.2f}% of MHSA is"
-        f" saved ({figures['greatest']['model_saving_percent']:.2f}% of the model)."
+        f" saved ({figures['greatest']['model_saving_percent']:.2f}% of the model).\n"
+        f"Deltas keep {state['state']:,} bytes from token to token, {state['state_percent']:.1f}%"
+        f" of the {state['total']['dense']:,} bytes of tensors of a dense layer."
     )

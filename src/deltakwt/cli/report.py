@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from deltakwt.cli.common import (
     DEFAULT_MODEL,
@@ -25,32 +26,49 @@ from deltakwt.cli.common import (
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
-    from deltakwt.report import Document
+    from deltakwt.report.build import Document
 
 
 def register(app: typer.Typer) -> None:
-    """Add the verbs."""
+    """Add the two commands."""
     app.command("report")(report)
     app.command("explain")(explain)
 
 
 def report(
     data: DataOption,
-    out: Annotated[Path, typer.Option("--out", help="Folder for figures, tables, JSON and page.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="Write figures, tables, JSON and page to this folder.")
+    ],
     model: ModelOption = DEFAULT_MODEL,
-    split: Annotated[str, typer.Option(help="test or val.")] = "test",
-    limit: Annotated[int | None, typer.Option(min=1, help="Clips drawn at random.")] = None,
-    seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
+    split: Annotated[
+        str, typer.Option(help="Use the clips of this split: test or val. Default: test.")
+    ] = "test",
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Draw this many clips at random. Default: all clips."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice of clips. Default: 0.")] = 0,
     clips: Annotated[
-        int, typer.Option(min=0, max=200, help="Recordings put into the page (0: none).")
+        int,
+        typer.Option(
+            "--recordings",
+            min=0,
+            max=200,
+            help="Put at most this many recordings into the page. Default: 24; 0 for none.",
+        ),
     ] = 24,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,
     threads: ThreadsOption = 0,
     json: JsonOption = False,
 ) -> None:
-    """The paper's figures and tables, and ours: PNG, SVG, CSV, JSON and one HTML page."""
-    from deltakwt.report import Request, draw, measure
+    """Measure a model and write the paper's figures and tables for it, with ours beside them.
+
+    The folder gets every figure as PNG and SVG, every table as CSV, all numbers as JSON, and one
+    HTML page with everything inside.
+    """
+    from deltakwt.report.build import Request, draw, measure
 
     if split not in ("test", "val"):
         raise DeltakwtError(f"--split {split}: must be test or val")
@@ -60,7 +78,7 @@ def report(
         document, sounds = measure(loaded, request, bar.update)
     with progress("drawing") as bar:
         draw(document, out, sounds, bar.update)
-    unreadable = document["setting"]["data"]["unreadable"]
+    unreadable = document["facts"]["data"]["unreadable"]
     for file in unreadable:
         fail(f"{file}: not readable as sound; left out")
     if json:
@@ -72,49 +90,60 @@ def report(
 
 
 def _print(document: Document, out: Path) -> None:
-    facts, own = document["setting"], document["sweep"]
+    facts, own = document["facts"], document["accuracy"]
     title = f"{facts['model']['name']} on {facts['data']['name']}, {facts['data']['clips']:,} clips"
-    rows = table(title, "setting", "accuracy", "MHSA MACs", "all MACs")
-    rows.add_row("dense", f"{own['dense']['accuracy']:.2f}%", "100%", "100%")
+    rows = table(title, "setting", "accuracy", "MHSA MACs", "all MACs", "all, executed")
+    rows.add_row("dense", f"{own['dense']['accuracy']:.2f}%", "100%", "100%", "100%")
     for point in own["points"]:
         rows.add_row(
-            point["name"],
+            escape(point["name"]),
             f"{point['accuracy']:.2f}%",
             f"{point['mhsa_percent']:.1f}%",
             f"{point['model_percent']:.1f}%",
+            f"{point['executed_model_percent']:.1f}%",
         )
     console().print(rows)
-    console().print(f"{out / 'report.html'}", soft_wrap=True, highlight=False)
+    print(out / "report.html")
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="Any sound file.")],
+    file: Annotated[Path, typer.Argument(help="A sound file of any format and length.")],
     model: ModelOption = DEFAULT_MODEL,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="A .png, .svg, .html or .json; else drawn here."),
+        typer.Option(
+            "--out",
+            help="Write a .png, .svg, .html or .json file. Default: draw in the terminal.",
+        ),
     ] = None,
     at: Annotated[
-        float | None, typer.Option(min=0, help="Second to start at; else where a word is surest.")
+        float | None,
+        typer.Option(
+            min=0,
+            help="Explain the second that starts here, in seconds. Default: the second with the"
+            " highest score of a word.",
+        ),
     ] = None,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,
     json: JsonOption = False,
 ) -> None:
-    """One sound explained: the tokens that were recomputed, the MACs of each layer, the scores."""
-    from deltakwt.report import chosen
-    from deltakwt.report.explain import collect, files, terminal
-    from deltakwt.report.sounds import encoded
+    """Explain one second of sound: the tokens recomputed, the MACs of each layer, the scores."""
+    from deltakwt.report import explain_view
+    from deltakwt.report.build import chosen_setting
+    from deltakwt.report.explain import check_out, save
+    from deltakwt.report.explain import explain as explained
+    from deltakwt.report.html import audio_address
 
     if out is not None:
-        files.check(out)
+        check_out(out)
     loaded = load_model(model, profile, thresholds)
-    document, sound = collect.explain(loaded, chosen(loaded), file, at)
+    document, sound = explained(loaded, chosen_setting(loaded), file, at)
     if out is not None:
-        files.save(document, out, encoded(sound))
+        save(document, out, audio_address(sound))
     if json:
         print_json(document)
     elif out is not None:
-        console().print(f"{out}", soft_wrap=True, highlight=False)
+        print(out)
     else:
-        terminal.show(document, console())
+        explain_view.show(document, console())

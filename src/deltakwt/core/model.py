@@ -141,7 +141,7 @@ class Model:
             scores,
             logits,
             ms,
-            None if run is None else Macs(self.config, run.macs),
+            None if run is None else Macs(self.config, run.macs, run.nonzeros, self.engine.isa),
             None if run is None else run.nonzeros,
             self.engine.trace(features, chosen.thresholds)
             if trace and chosen.thresholds is not None

@@ -31,7 +31,9 @@ class Tally:
     @property
     def macs(self) -> Macs | None:
         """The mean over the clips; None if none was counted."""
-        return Macs(self.config, self._macs / self.clips) if self.clips else None
+        if not self.clips:
+            return None
+        return Macs(self.config, self._macs / self.clips, self._nonzeros / self.clips)
 
     @property
     def bytes(self) -> dict[str, Any] | None:

@@ -10,8 +10,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deltakwt.core.config import LAYER_NORM_EPS, Config
@@ -167,3 +169,21 @@ def _initial(name: str, shape: tuple[int, ...], generator: torch.Generator) -> T
     return torch.nn.init.trunc_normal_(
         torch.empty(shape), std=deviation, a=-2 * deviation, b=2 * deviation, generator=generator
     )
+
+
+def inference_call(
+    config: Config, tensors: Mapping[str, NDArray[np.float32]], is_compiled: bool = False
+) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+    """Return a function from features (98, 40) to logits on one thread, for the benchmark."""
+    torch.set_num_threads(1)
+    net: Any = Kwt(config)
+    net.load({name: torch.from_numpy(tensor) for name, tensor in tensors.items()})
+    net.eval()
+    if is_compiled:
+        net = torch.compile(net)
+
+    def run(features: NDArray[np.float32]) -> NDArray[np.float32]:
+        with torch.inference_mode():
+            return np.asarray(net(torch.from_numpy(features[None]))[0])
+
+    return run

@@ -1,26 +1,17 @@
 """The sections of a report, in the order in which they are read."""
 
 from deltakwt.report.section import Section
-from deltakwt.report.sections import (
-    bounds,
-    changes,
-    correlation,
-    deltas,
-    example,
-    keywords,
-    layers,
-    sweep,
-    timing,
-)
+from deltakwt.report.sections import accuracy, clips, layers, similarity, storage, theory, timing
 
 SECTIONS: tuple[Section, ...] = (
-    sweep.SECTION,
-    correlation.SECTION,
-    example.SECTION,
-    bounds.SECTION,
-    keywords.SECTION,
-    deltas.SECTION,
+    theory.EXAMPLE,
+    accuracy.SECTION,
+    similarity.SECTION,
+    similarity.DELTAS,
+    clips.KEYWORDS,
+    theory.BOUNDS,
     layers.SECTION,
+    storage.SECTION,
     timing.SECTION,
-    changes.SECTION,
+    clips.CHANGES,
 )

@@ -1,4 +1,4 @@
-"""Layer by layer: executed MACs, bytes of the stored tensors, error of each layer's output."""
+"""Layer by layer: both counts of MACs, and the error of each layer's output."""
 
 from __future__ import annotations
 
@@ -6,54 +6,54 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt.core.macs import PRODUCTS, Macs
-from deltakwt.core.setting import ALL_SITES
-from deltakwt.evaluate import storage
+from deltakwt.core.macs import PRODUCTS, dense_macs, fill_macs
 from deltakwt.report import traces
-from deltakwt.report.heatmaps import cells
-from deltakwt.report.run import Run
-from deltakwt.report.section import Numbers, Page, Section
-from deltakwt.report.style import (
-    MHSA,
-    OURS,
-    PRODUCT_NAMES,
-    SITE_NAMES,
-    THEIRS,
-    Figure,
-    amount,
-    new,
-)
-from deltakwt.report.tables import Column, Table
+from deltakwt.report.figures import OURS, PRODUCT_NAMES, Figure, new, number_grid
+from deltakwt.report.section import Column, Content, Numbers, Section, Table
+from deltakwt.report.study import Study
 
 CLIPS = 120  # whose layer outputs are compared with the dense ones
 
 
-def collect(run: Run) -> Numbers:
-    config, chosen = run.model.config, run.chosen
-    batch = run.batch(chosen.thresholds, chosen.front_end)
-    assert batch.macs is not None
-    assert batch.nonzeros is not None
-    words = run.sample.is_word
-    macs = Macs(config, batch.macs[words].mean(axis=0))
-    bytes_ = storage.report(config, batch.nonzeros[words].mean(axis=0))
-    picks = run.sample.spread(CLIPS)
-    errors = []
+def collect(study: Study) -> Numbers:
+    config, engine, thresholds = study.model.config, study.model.engine, study.thresholds
+    words = study.sample.is_word
+    macs = study.macs(study.setting, words.astype(float))
+    both = macs.to_json()
+    picks = study.sample.spread(CLIPS)
+    errors, fills = [], []
     for index in picks:
-        features = run.sample.features(chosen.front_end)[index]
-        dense = run.model.engine.trace(features, traces.EXACT)
-        delta = run.model.engine.trace(features, chosen.thresholds)
+        features = study.sample.features(study.setting.front_end)[index]
+        dense = engine.trace(features, traces.EXACT)
+        delta = engine.trace(features, thresholds)
         errors.append(traces.output_errors(config, dense, delta))
-        run.step(1)
+        fills.append(fill_macs(config, delta, thresholds.array(config.layers), engine.isa))
+        study.step(1)
     low, middle, high = np.quantile(errors, [0.1, 0.5, 0.9], axis=0)
-    total = bytes_["total"]
+    fill = np.mean(fills, axis=0).sum(axis=0)
     return {
-        "thresholds": str(chosen.thresholds),
         "clips": int(words.sum()),
-        "error_clips": len(picks),
-        "macs": [{"layer": n + 1, **layer} for n, layer in enumerate(macs.layers)],
-        "bytes": bytes_,
-        "layer_kib": [_over_sites(layer) for layer in bytes_["layers"]],
-        "bytes_percent": {form: 100 * total[form] / total["dense"] for form in storage.FORMS},
+        "traced_clips": len(picks),
+        "macs": [
+            {"layer": n + 1, **paper, "executed_percent": executed["model_percent"]}
+            for n, (paper, executed) in enumerate(
+                zip(both["layers"], both["executed"]["layers"], strict=True)
+            )
+        ],
+        "products": [
+            {
+                "product": name,
+                "paper_percent": both["sites"][name],
+                "executed_percent": both["executed"]["sites"][name],
+                "fill_percent": float(100 * fill[n] / dense_macs(config)[:, n].sum()),
+            }
+            for n, name in enumerate(PRODUCTS)
+        ],
+        "total": {
+            "paper_percent": macs.model_percent,
+            "executed_percent": macs.executed_model_percent,
+            "fill_percent": float(100 * fill.sum() / dense_macs(config).sum()),
+        },
         "errors": [
             {"low": float(a), "median": float(b), "high": float(c)}
             for a, b, c in zip(low, middle, high, strict=True)
@@ -61,108 +61,85 @@ def collect(run: Run) -> Numbers:
     }
 
 
-def _over_sites(layer: Numbers) -> Numbers:
-    return {form: sum(site[form] for site in layer.values()) / 1024 for form in storage.FORMS}
-
-
-def show(document: Numbers) -> Page:
-    own, chosen = document["layers"], document["setting"]["thresholds"]
+def show(document: Numbers) -> Content:
+    own, setting = document["layers"], document["facts"]["setting"]
     cheap, dear = _extremes(own["macs"])
-    percent = own["bytes_percent"]
+    total = own["total"]
     text = (
-        f"<p>Words at {chosen['name']}. The cheapest layer runs {cheap:.1f}% of its MACs, the"
-        f" dearest {dear:.1f}%. Stored as deltas, the tensors of a clip take"
-        f" <b>{percent['bitmap']:.1f}%</b> of their bytes as bitmap and values,"
-        f" {percent['index']:.1f}% as index and values. A layer's output lies up to"
-        f" {max(e['median'] for e in own['errors']):.1f}% of its length away from the dense one;"
-        f" of the last layer's class token, which alone decides, it is"
-        f" {own['errors'][-1]['median']:.1f}%.</p>"
+        f"Words with the setting {setting['name']}. The cheapest layer runs {cheap:.1f}% of its"
+        f" MACs, the most expensive {dear:.1f}%. Over the whole model it is"
+        f" **{total['paper_percent']:.1f}%** by the paper's count and"
+        f" **{total['executed_percent']:.1f}%** executed. The difference is Q·Kᵀ, which is executed"
+        " as the changed values of Q times whole rows of K. The kernels also fill the list of each"
+        f" row to a multiple of four with zeros, another {total['fill_percent']:.1f}% that is in"
+        " neither count."
+        f"\n\nThe output of a layer differs from the dense one by up to"
+        f" {max(e['median'] for e in own['errors']):.1f}% of its length (median over clips). For"
+        " the class token of the last layer, which alone decides, it is"
+        f" {own['errors'][-1]['median']:.1f}%."
     )
-    name = chosen["text"]
+    name = setting["text"]
     figures = [
         Figure("layers-macs", lambda: _macs(own),
-               f"Executed MACs, percent of the dense layer, mean over {own['clips']:,} words.",
-               name),
-        Figure("layers-bytes", lambda: _bytes(own),
-               "Bytes of each site's tensors over all layers, dense and as deltas, mean over the"
-               " same clips. V only where a threshold is set for it.", name),
+               "MACs in percent of the dense layer, mean over"
+               f" {own['clips']:,} words: each product by the paper's count, then all six by both"
+               " counts. Bright cells are expensive.", name),
         Figure("layers-error", lambda: _errors(own),
-               "Distance of each layer's output from the dense one, in percent of its length:"
-               f" median and all but a tenth at either end of {own['error_clips']} clips.", name),
+               "Distance of each layer's output from the dense one in percent of its length: the"
+               f" median over {own['traced_clips']} clips, and the band that leaves out a tenth of"
+               " the clips at each end. The last layer computes only the class token, whose error"
+               " is smaller.", name),
     ]  # fmt: skip
-    return Page(
-        "Layer by layer",
-        document["paper"]["counterparts"]["layers"],
-        text,
-        figures,
-        [_table(own, name)],
-    )
+    counterpart = document["paper"]["counterparts"]["layers"]
+    tables = [_products_table(own, name), _layers_table(own, name)]
+    return Content("Layer by layer", counterpart, text, figures, tables)
 
 
 def _extremes(layers: list[Numbers]) -> tuple[float, float]:
-    """Of all but the last layer, which always has its shortcut."""
+    """Return least and most of all but the last layer, which always has its shortcut."""
     totals = [layer["model_percent"] for layer in layers[:-1]] or [layers[0]["model_percent"]]
     return min(totals), max(totals)
 
 
-def _table(own: Numbers, name: str) -> Table:
+def _products_table(own: Numbers, setting: str) -> Table:
+    columns = [
+        Column("product"),
+        Column("paper's count", ".1f", "% of the dense product"),
+        Column("executed", ".1f", "% of the dense product"),
+        Column("zeros that fill lists", ".1f", "% of the dense product"),
+    ]
+    keys = ("paper_percent", "executed_percent", "fill_percent")
+    rows: list[Any] = [
+        [PRODUCT_NAMES[line["product"]], *(line[key] for key in keys)] for line in own["products"]
+    ]
+    rows.append(["all", *(own["total"][key] for key in keys)])
+    caption = "The two counts of MACs, product by product, mean over words."
+    return Table("counts", caption, columns, rows, setting)
+
+
+def _layers_table(own: Numbers, setting: str) -> Table:
     columns = [Column("layer", "d")]
-    columns += [Column(PRODUCT_NAMES[p], ".1f", "executed MACs, %") for p in PRODUCTS]
+    columns += [Column(PRODUCT_NAMES[p], ".1f", "paper's count, %") for p in PRODUCTS]
     columns += [
-        Column("attention", ".1f", "executed MACs, %"),
-        Column("all", ".1f", "executed MACs, %"),
-        Column("dense", ".1f", "KiB"),
-        Column("bitmap", ".1f", "KiB"),
-        Column("index", ".1f", "KiB"),
+        Column("attention", ".1f", "paper's count, %"),
+        Column("all", ".1f", "paper's count, %"),
+        Column("all", ".1f", "executed, %"),
         Column("error, %", ".2f"),
     ]
-    rows: list[Any] = []
-    for layer, kib, error in zip(own["macs"], own["layer_kib"], own["errors"], strict=True):
-        rows.append(
-            [
-                layer["layer"],
-                *(layer[p] for p in PRODUCTS),
-                layer["mhsa_percent"],
-                layer["model_percent"],
-                *(kib[form] for form in storage.FORMS),
-                error["median"],
-            ]
-        )
-    caption = "Each layer: executed MACs, bytes of its tensors, median error of its output."
-    return Table("layers", caption, columns, rows, name)
+    keys = ("layer", *PRODUCTS, "mhsa_percent", "model_percent", "executed_percent")
+    rows: list[Any] = [
+        [*(layer[key] for key in keys), error["median"]]
+        for layer, error in zip(own["macs"], own["errors"], strict=True)
+    ]
+    caption = "Each layer: MACs in percent of dense, and the median error of its output."
+    return Table("layers", caption, columns, rows, setting)
 
 
 def _macs(own: Numbers) -> Any:
-    layers = own["macs"]
-    keys = (*PRODUCTS, "model_percent")
-    values = np.array([[layer[key] for key in keys] for layer in layers])
-    canvas, axis = new(max(1.9, 0.26 * len(layers) + 0.7))
-    axis.imshow(values, cmap=amount(), vmin=0, vmax=max(60, values.max()), aspect="auto")
-    for (row, column), value in np.ndenumerate(values):
-        colour = "#ffffff" if value < 0.7 * max(60, values.max()) else "#06141a"
-        axis.text(column, row, f"{value:.1f}", ha="center", va="center", color=colour, size=7.5)
-    names = [PRODUCT_NAMES.get(key, "all") for key in keys]
-    axis.set_xticks(range(len(keys)), names, rotation=35, ha="right")
-    axis.set_yticks(range(len(layers)), [str(i + 1) for i in range(len(layers))])
-    axis.set_ylabel("layer")
-    cells(axis, values.shape)
-    return canvas
-
-
-def _bytes(own: Numbers) -> Any:
-    canvas, axis = new(2.9)
-    forms = (("dense", THEIRS), ("bitmap", OURS), ("index", MHSA))
-    places = np.arange(len(ALL_SITES))
-    for number, (form, colour) in enumerate(forms):
-        kib = [own["bytes"]["sites"][site][form] / 1024 for site in ALL_SITES]
-        axis.bar(places + 0.27 * (number - 1), kib, 0.25, color=colour, label=form)
-    axis.set_xticks(places, [SITE_NAMES[s] for s in ALL_SITES], rotation=35, ha="right")
-    axis.set_ylabel("KiB a clip")
-    axis.grid(True, axis="y")
-    axis.set_axisbelow(True)
-    axis.tick_params(axis="x", length=0)
-    axis.legend(loc="upper left")
-    return canvas
+    keys = (*PRODUCTS, "model_percent", "executed_percent")
+    values = np.array([[layer[key] for key in keys] for layer in own["macs"]])
+    names = [*(PRODUCT_NAMES[p] for p in PRODUCTS), "all", "executed"]
+    return number_grid(values, names, max(60.0, float(values.max())), "{:.1f}")
 
 
 def _errors(own: Numbers) -> Any:
@@ -172,7 +149,7 @@ def _errors(own: Numbers) -> Any:
     axis.fill_between(layers, low, high, color=OURS, alpha=0.22, linewidth=0)
     axis.plot(layers, middle, color=OURS, marker="o", markersize=3.5)
     axis.set_xticks(layers)
-    axis.set(xlabel="layer", ylabel="error, %", ylim=(0, None))
+    axis.set(xlabel="layer", ylabel="distance from dense, %", ylim=(0, None))
     axis.grid(True, axis="y")
     return canvas
 

@@ -1,8 +1,8 @@
-"""What the steady front end does to words, to real background noise and to white noise.
+"""Measure smoothing and floor of the front end: words, recorded noise and white noise.
 
-    python benchmarks/steady.py clips   --model M --data DIR [--split val]
-    python benchmarks/steady.py white   --model M
-    python benchmarks/steady.py streams --model M --data DIR [--split val]
+    python benchmarks/front_end.py clips   --model M --data DIR [--split val]
+    python benchmarks/front_end.py white   --model M
+    python benchmarks/front_end.py streams --model M --data DIR [--split val]
 
 Each prints one table in Markdown. MACs are percent of the whole dense model.
 """
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 import deltakwt
 from deltakwt.core.config import LABELS, SILENCE
-from deltakwt.core.frontend import PLAIN, FrontEndSetting, FrontEndStream, mel_energies
+from deltakwt.core.frontend import FrontEndStream, mel_energies
 from deltakwt.core.macs import Macs
 from deltakwt.core.model import Model
-from deltakwt.core.setting import Thresholds
+from deltakwt.core.setting import PLAIN, FrontEndSetting, Setting, Thresholds
 from deltakwt.data import speech_commands as dataset
 
 Floats = NDArray[np.float32]
@@ -42,10 +42,10 @@ def load_clips(data: Path, split: str, seed: int) -> tuple[Floats, NDArray[np.in
 
 
 def measure(
-    model: Model, clips: Floats, thresholds: Thresholds, steady: FrontEndSetting
+    model: Model, clips: Floats, thresholds: Thresholds, front_end: FrontEndSetting
 ) -> tuple[NDArray[np.intp], float]:
-    """Predicted classes and percent of the model's MACs; of audio or of features."""
-    batch = model.engine.batch(clips, thresholds, steady)
+    """Return the predicted classes and the MACs in percent of the model, by the paper's count."""
+    batch = model.engine.batch(clips, Setting(thresholds, front_end))
     assert batch.macs is not None
     return batch.logits.argmax(axis=1), Macs(model.config, batch.macs.mean(axis=0)).model_percent
 
@@ -61,13 +61,13 @@ def clips_table(model: Model, options: argparse.Namespace) -> None:
     )
     print("| front end | thresholds | words, dense | words, delta | words' MACs | noise's MACs |")
     print("|---|---|---|---|---|---|")
-    for steady in options.steady:
-        dense = accuracy(model.engine.batch(words, None, steady).logits.argmax(axis=1))
+    for front_end in options.front_ends:
+        dense = accuracy(model.engine.batch(words, Setting(None, front_end)).logits.argmax(axis=1))
         for thresholds in options.thresholds:
-            predicted, cost = measure(model, words, thresholds, steady)
-            _, noise_cost = measure(model, noise, thresholds, steady)
+            predicted, cost = measure(model, words, thresholds, front_end)
+            _, noise_cost = measure(model, noise, thresholds, front_end)
             print(
-                f"| {steady} | {thresholds} | {dense} | {accuracy(predicted)}"
+                f"| {front_end} | {thresholds} | {dense} | {accuracy(predicted)}"
                 f" | {cost:.1f}% | {noise_cost:.1f}% |",
                 flush=True,
             )
@@ -79,10 +79,14 @@ def white_table(model: Model, options: argparse.Namespace) -> None:
     noise = rng.standard_normal((64, SECOND)).astype(np.float32)
     print("| front end | thresholds | " + " | ".join(f"{level:g}" for level in levels) + " |")
     print("|---|---|" + "---|" * len(levels))
-    for steady in options.steady:
+    for front_end in options.front_ends:
         for thresholds in options.thresholds:
-            costs = (measure(model, noise * np.float32(a), thresholds, steady)[1] for a in levels)
-            print(f"| {steady} | {thresholds} | " + " | ".join(f"{c:.1f}%" for c in costs) + " |")
+            costs = (
+                measure(model, noise * np.float32(a), thresholds, front_end)[1] for a in levels
+            )
+            print(
+                f"| {front_end} | {thresholds} | " + " | ".join(f"{c:.1f}%" for c in costs) + " |"
+            )
 
 
 def streams_table(model: Model, options: argparse.Namespace) -> None:
@@ -96,13 +100,13 @@ def streams_table(model: Model, options: argparse.Namespace) -> None:
     jumps = [np.concatenate([room[: 5 * SECOND] / 10, room[: 5 * SECOND]]) for room in rooms]
     thresholds = options.thresholds[0]
     print(f"{len(streams)} streams, thresholds {thresholds}\n")
-    print("| front end | floor | words | a steady room's MACs | 2 and 4 s after a jump of 20 dB |")
+    print("| front end | floor | words | MACs of a steady room | 2 and 4 s after a jump of 20 dB |")
     print("|---|---|---|---|---|")
-    for steady in options.steady:
-        for steps in [None, *options.steps] if steady.floor else [None]:
+    for front_end in options.front_ends:
+        for steps in [None, *options.steps] if front_end.floor else [None]:
 
             def run(sounds: list[Floats], ends: Sequence[float]) -> tuple[NDArray[np.intp], float]:
-                rows = [_windows(model, sound, steady, steps, ends) for sound in sounds]  # noqa: B023
+                rows = [_windows(model, sound, front_end, steps, ends) for sound in sounds]  # noqa: B023
                 return measure(model, np.concatenate(rows), thresholds, PLAIN)
 
             predicted, _ = run(streams, [6])
@@ -113,7 +117,7 @@ def streams_table(model: Model, options: argparse.Namespace) -> None:
                 "the window's" if steps is None else f"tracked, steps {steps[0]:g}, {steps[1]:g}"
             )
             print(
-                f"| {steady} | {floor if steady.floor else 'none'} | {accuracy:.2f}%"
+                f"| {front_end} | {floor if front_end.floor else 'none'} | {accuracy:.2f}%"
                 f" | {room:.1f}% | {jump} |",
                 flush=True,
             )
@@ -122,15 +126,15 @@ def streams_table(model: Model, options: argparse.Namespace) -> None:
 def _windows(
     model: Model,
     sound: Floats,
-    steady: FrontEndSetting,
+    front_end: FrontEndSetting,
     steps: tuple[float, float] | None,
     ends: Sequence[float],
 ) -> Floats:
     """(len(ends), 98, 40): the second before each end, floored by itself or by the stream."""
     if steps is None:
         stops = [round(end * SECOND) for end in ends]
-        return np.stack([model.engine.features(sound[e - SECOND : e], steady) for e in stops])
-    rows = FrontEndStream(steady, *steps).push(mel_energies(sound))
+        return np.stack([model.engine.features(sound[e - SECOND : e], front_end) for e in stops])
+    rows = FrontEndStream(front_end, *steps).push(mel_energies(sound))
     stops = [min(round(end * 100) - 2, len(rows)) for end in ends]  # a frame ends 20 ms late
     return np.stack([rows[e - 98 : e] for e in stops])
 
@@ -174,7 +178,10 @@ def main() -> None:
     parser.add_argument("--noises", type=Path, help="folder of long noise recordings")
     parser.add_argument("--words", type=int, default=300, help="streams with a word in them")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steady", type=FrontEndSetting.parse, nargs="+", default=[PLAIN, ROOM])
+    parser.add_argument(
+        "--front-end", dest="front_ends", type=FrontEndSetting.parse, nargs="+",
+        default=[PLAIN, ROOM],
+    )  # fmt: skip
     parser.add_argument(
         "--thresholds", type=Thresholds.parse, nargs="+",
         default=[ROOM_THRESHOLDS],

@@ -1,4 +1,4 @@
-"""The race and the growth of cost as pictures."""
+"""The times of a benchmark, and the growth of cost, as a picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PART_NAMES = {"words": "words", "noise": "real noise", "zero": "digital silence"
 
 
 def draw(document: dict[str, Any], path: Path) -> None:
-    """A picture of the race, and of growth where it was measured."""
+    """Draw the times, and below them the growth of cost where it was measured."""
     try:
         import matplotlib
     except ImportError:
@@ -59,9 +59,9 @@ def _bars(axis: Any, rows: list[dict[str, Any]], part: str) -> None:
     axis.barh(names, [row["ms"] for row in mine], color=colours, height=0.7)
     for place, row in enumerate(mine):
         ratio = row["ratio_to_ort_fp32"]
-        told = f" {row['ms']:.2f} ms" + (f", {ratio:.1f}x" if ratio else "")
-        axis.text(row["ms"], place, told, va="center", fontsize=6.5, color=INK)
-    axis.set_xlim(0, 1.45 * max(row["ms"] for row in mine))
+        text = f" {row['ms']:.2f} ms" + (f", {ratio:.1f}x" if ratio else "")
+        axis.text(row["ms"], place, text, va="center", fontsize=6.5, color=INK)
+    axis.set_xlim(0, 1.6 * max(row["ms"] for row in mine))  # room for the numbers
     axis.set_title(f"{PART_NAMES[part]}: features to logits, ms", fontsize=9, loc="left")
     axis.tick_params(labelsize=7)
     axis.spines[["top", "right"]].set_visible(False)
@@ -77,7 +77,7 @@ def _tokens(axis: Any, growth: dict[str, Any]) -> None:
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.set_xticks(tokens, [str(token) for token in tokens])
-    axis.set_title("a second cut into more tokens: ms", fontsize=9, loc="left")
+    axis.set_title("one second cut into more tokens: ms", fontsize=9, loc="left")
     _finish(axis, "tokens")
 
 

@@ -1,4 +1,4 @@
-"""Interleaved timing on one pinned core, so that every figure is a ratio within one run."""
+"""Interleaved timing on one pinned core, so that every ratio is taken within one run."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PARTS = ("all", "words", "zero", "noise")
 
 
 @dataclass(frozen=True)
-class Course:
-    """The clips of a race: a natural mix of words and recorded noise, then digital silence."""
+class Clips:
+    """The clips that are timed: words and recorded noise in their natural mix, then silence."""
 
     audio: Floats  # (n, 16000), the last one all zero
     is_noise: NDArray[np.bool_]  # (n,)
 
     def members(self, part: str) -> NDArray[np.bool_]:
-        """(n,) the clips of a part; the all-zero clip belongs to none but its own."""
+        """Return (n,) which clips belong to a part; the all-zero clip is only in "zero"."""
         zero = np.arange(len(self.audio)) == len(self.audio) - 1
         parts: dict[str, NDArray[np.bool_]] = {
             "all": ~zero,
@@ -42,8 +42,8 @@ class Course:
         return parts[part]
 
 
-def course(data: Path, clips: int, noise: int, seed: int = 0) -> Course:
-    """`clips` of a test set in their natural mix, and noise clips until there are `noise`."""
+def draw_clips(data: Path, clips: int, noise: int, seed: int = 0) -> Clips:
+    """Draw `clips` of a test set in their natural mix, and noise clips until there are `noise`."""
     mixed = draw(data, "test", "noise", seed=seed, limit=clips)
     chosen = set(mixed.clips)
     everything = draw(data, "test", "noise", seed=seed).clips
@@ -58,12 +58,12 @@ def course(data: Path, clips: int, noise: int, seed: int = 0) -> Course:
         sounds.append(audio)
         silent += [clip.label == SILENCE for clip in read]
     zero = np.zeros((1, CLIP_SAMPLES), np.float32)
-    return Course(np.concatenate([*sounds, zero]), np.array([*silent, False]))
+    return Clips(np.concatenate([*sounds, zero]), np.array([*silent, False]))
 
 
 @contextmanager
 def pinned() -> Iterator[int]:
-    """Keep this thread on one core, where the system can do that."""
+    """Keep this thread on one core where the system can do that, and yield the core's number."""
     if not hasattr(os, "sched_setaffinity"):
         yield -1
         return
@@ -76,29 +76,29 @@ def pinned() -> Iterator[int]:
         os.sched_setaffinity(0, before)
 
 
-def fed(runner: Runner, engine: Engine, track: Course) -> list[Floats]:
-    """What a runner gets for every clip: sound, or features of its own front end."""
+def inputs_of(runner: Runner, engine: Engine, clips: Clips) -> list[Floats]:
+    """Return what a runner gets for every clip: sound, or features of its own front end."""
     if runner.input == "audio":
-        return list(track.audio)
-    return [engine.features(clip, runner.front_end) for clip in track.audio]
+        return list(clips.audio)
+    return [engine.features(clip, runner.setting.front_end) for clip in clips.audio]
 
 
-def race(
+def time_runners(
     runners: Sequence[Runner],
     engine: Engine,
-    track: Course,
+    clips: Clips,
     rounds: int,
     step: Callable[[], None] = lambda: None,
 ) -> dict[int, NDArray[np.float64]]:
-    """(clips,) best milliseconds of each runner, by its number.
+    """Return (clips,) the fastest time of each runner in milliseconds, by the runner's number.
 
-    Clip by clip every runner runs twice and the second time counts: its weights are then as near
-    as they would be to a program that does nothing else, whoever ran before.
+    Clip by clip every runner runs twice, and the second run counts: its weights are then in the
+    caches as in a program that does nothing else, whichever runner was before it.
     """
-    inputs = [fed(runner, engine, track) for runner in runners]
-    best = {number: np.full(len(track.audio), np.inf) for number in range(len(runners))}
+    inputs = [inputs_of(runner, engine, clips) for runner in runners]
+    best = {number: np.full(len(clips.audio), np.inf) for number in range(len(runners))}
     for _ in range(rounds):
-        for clip in range(len(track.audio)):
+        for clip in range(len(clips.audio)):
             for number, runner in enumerate(runners):
                 sound = inputs[number][clip]
                 runner.run(sound)
@@ -110,10 +110,10 @@ def race(
     return best
 
 
-def agreement(runner: Runner, engine: Engine, track: Course) -> NDArray[np.bool_]:
-    """(clips,) where the runner's word is that of our dense model on plain features."""
-    answers = [int(runner.run(given).argmax()) for given in fed(runner, engine, track)]
-    features = np.stack([engine.features(clip, PLAIN) for clip in track.audio])
+def agreement(runner: Runner, engine: Engine, clips: Clips) -> NDArray[np.bool_]:
+    """Return (clips,) where the runner's answer is that of our dense model on plain features."""
+    answers = [int(runner.run(given).argmax()) for given in inputs_of(runner, engine, clips)]
+    features = np.stack([engine.features(clip, PLAIN) for clip in clips.audio])
     same: NDArray[np.bool_] = np.array(answers) == engine.batch(features).logits.argmax(axis=1)
     return same
 
@@ -122,12 +122,12 @@ def rows(
     runners: Sequence[Runner],
     best: dict[int, NDArray[np.float64]],
     same: Sequence[NDArray[np.bool_]],
-    track: Course,
+    clips: Clips,
 ) -> list[dict[str, Any]]:
-    """One row a runner and part: the median over its clips."""
+    """Return one row per runner and part: the median over the clips of the part."""
     made: list[dict[str, Any]] = []
     for part in PARTS:
-        members = track.members(part)
+        members = clips.members(part)
         if not members.any():
             continue
         medians = [float(np.median(best[n][members])) for n in range(len(runners))]
@@ -139,7 +139,7 @@ def rows(
             {
                 "engine": runner.engine,
                 "mode": runner.mode,
-                "setting": runner.setting,
+                "setting": str(runner.setting),
                 "input": runner.input,
                 "part": part,
                 "ms": round(ms, 5),

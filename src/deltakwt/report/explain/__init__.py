@@ -1,1 +1,0 @@
-"""One sound explained: what was heard, which tokens were recomputed, what it cost."""
