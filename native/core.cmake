@@ -1,8 +1,8 @@
 # The C core as one static library; each instruction set is compiled with its own flags and chosen
 # at run time.
 set(DK_NATIVE "${CMAKE_CURRENT_LIST_DIR}")
-set(DK_SOURCES attention.c block.c cpu.c delta.c frontend.c hearing.c model.c pack.c pass.c plan.c
-               stream.c tables.c kernels/scalar.c)
+set(DK_SOURCES attention.c block.c cpu.c delta.c frontend.c model.c pack.c pass.c plan.c
+               stream.c stream_runner.c tables.c window.c kernels/scalar.c)
 list(TRANSFORM DK_SOURCES PREPEND "${DK_NATIVE}/src/")
 
 add_library(deltakwt_core STATIC ${DK_SOURCES})

@@ -26,6 +26,7 @@ SITES = ("x", "q", "k", "scores", "softmax", "heads", "mlp_in", "mlp_hidden")
 ALL_SITES = (*SITES, "v")
 PAPER_SITES = SITES[:6]
 DENSE_SITE = -1.0  # a dense site in the array form
+LARGEST = float(np.finfo(np.float32).max)  # thresholds are stored as float32
 
 Threshold = float | tuple[float, ...] | None
 
@@ -50,9 +51,9 @@ class Thresholds:
             if isinstance(value, list | np.ndarray):
                 object.__setattr__(self, site, value := tuple(float(v) for v in value))
             for number in _numbers(value):
-                if not isinstance(number, int | float) or not 0 <= number < math.inf:
+                if not isinstance(number, int | float) or not 0 <= number <= LARGEST:
                     raise DeltakwtError(
-                        f"threshold {site} = {number!r}: must be a finite number of at least 0"
+                        f"threshold {site} = {number!r}: must be a number from 0 to {LARGEST:.3g}"
                     )
 
     @classmethod
