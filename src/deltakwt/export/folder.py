@@ -83,19 +83,19 @@ def _write(export: Export, out: Path) -> None:
     _copy_sources(out)
     engine = Engine(export.config, export.stored_tensors(), "scalar", export.name)
     word, silence = word_samples(), np.zeros(CLIP_SAMPLES, np.int16)
-    run = run_clip(export, engine, word)
-    dense = engine.dense(engine.features(word.astype(np.float32) / 32768, export.setting.front_end))
+    features = engine.features(word.astype(np.float32) / 32768, export.setting.front_end)
+    dense, run = engine.delta(features, Thresholds()), run_clip(export, engine, word)
     macs = {
         'the word of the self-test, "right"': int(run.macs.sum()),
         "digital silence": int(run_clip(export, engine, silence).macs.sum()),
     }
     made = {
-        "README.md": readme_source(export, macs),
+        "README.md": readme_source(export, int(dense.macs.sum()), macs),
         "src/config.h": config_source(export),
         "src/profile.c": profile_source(export),
         "src/weights.c": weights_source(export),
         "src/tables.c": tables_source(),
-        "test/clips.c": clips_source(export, word, dense, int(run.logits.argmax())),
+        "test/clips.c": clips_source(export, word, dense.logits, int(run.logits.argmax())),
     }
     for name, text in made.items():
         (out / name).write_text(text, encoding="utf-8")
