@@ -1,6 +1,6 @@
 """Write a model file: one flat file that the C library maps and checks without Python.
 
-All numbers are little-endian. A header of 160 bytes is followed by the text (name of the model, name
+All numbers are little-endian. A header of 160 bytes is followed by the text (name of the model and
 of the setting, labels; UTF-8, each ended by a zero byte), the `on` values of the labels, the
 thresholds, and the weights as float32. Every tensor starts at a multiple of 64 bytes. The order of
 the tensors is that of `Config.shapes`. docs/c-library.md describes every field;
