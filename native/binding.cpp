@@ -1,4 +1,4 @@
-// The C core for Python: arrays in, arrays out, no Python inside and the interpreter released.
+// The Python extension: NumPy arrays in and out, with the interpreter lock released meanwhile.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -9,7 +9,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -29,12 +31,14 @@ namespace {
 using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 template <typename T> using Array = nb::ndarray<nb::numpy, T>;
 
+// ValueError for a refused input; OverflowError for logits that are not finite.
 void check(dk_status status, const std::string &what) {
+    if (status == DK_BAD_LOGITS) throw std::overflow_error(dk_status_text(status));
     if (status != DK_OK) throw std::invalid_argument(what + ": " + dk_status_text(status));
 }
 
-// Memory for one object of the core. Large blocks ask for huge pages: the weights are walked
-// through once a clip, and small pages would cost a look-up every few rows.
+// Memory for one object of the core. Large blocks ask for huge pages: every clip reads all weights,
+// and with small pages the processor would look up an address every few rows.
 class Block {
   public:
     Block() = default;
@@ -59,7 +63,7 @@ class Block {
     size_t size_ = 0;
 };
 
-// Scratch of the calling thread; grows to what was asked for once.
+// Returns the scratch block of the calling thread, grown to at least `size` bytes.
 Block &thread_scratch(size_t size) {
     thread_local Block scratch;
     if (scratch.size() < size) scratch = Block(size);
@@ -74,8 +78,8 @@ template <typename T> Array<T> new_array(std::vector<size_t> shape) {
     return Array<T>(data, shape.size(), shape.data(), owner);
 }
 
-// The greatest magnitude; infinity if one is NaN. As one call, since numpy's three are slow
-// whenever a quiet stream has let the caches go cold.
+// Returns the largest magnitude, or infinity if a sample is NaN. One call instead of NumPy's three,
+// which are slow in a quiet stream, where the caches are cold.
 float loudest(Floats samples) {
     float most = 0.0f;
     for (size_t i = 0; i < samples.size(); i++) {
@@ -110,19 +114,21 @@ class FrontEnd {
         uint32_t frames = dk_frames(samples);
         if (!frames) throw std::invalid_argument("sound: shorter than one frame of 480 samples");
         auto out = new_array<float>({frames, DK_COEFFICIENTS});
-        const dk_steady steady = {smooth, floor, quantile};
+        const dk_front_end_setting setting = {smooth, floor, quantile};
         dk_status status;
         {
             nb::gil_scoped_release release;
-            status = run(audio.data(), samples, steady, out.data());
+            status = run(audio.data(), samples, setting, out.data());
         }
         check(status, "sound");
         return out;
     }
 
-    dk_status run(const float *audio, size_t samples, const dk_steady &steady, float *out) const {
+    dk_status run(const float *audio, size_t samples, const dk_front_end_setting &setting,
+                  float *out) const {
         Block &scratch = thread_scratch(dk_features_scratch_size(dk_frames(samples)));
-        return dk_features(frontend_, audio, samples, &steady, scratch.data(), scratch.size(), out);
+        return dk_features(frontend_, audio, samples, &setting, scratch.data(), scratch.size(),
+                           out);
     }
 
     const dk_frontend *get() const { return frontend_; }
@@ -136,18 +142,20 @@ class Stream {
   public:
     Stream(const FrontEnd &frontend, bool smooth, double floor, double quantile)
         : memory_(dk_stream_size()) {
-        const dk_steady steady = {smooth, floor, quantile};
-        check(dk_stream_init(memory_.data(), memory_.size(), frontend.get(), &steady, &stream_),
+        const dk_front_end_setting setting = {smooth, floor, quantile};
+        check(dk_stream_init(memory_.data(), memory_.size(), frontend.get(), &setting, &stream_),
               "stream");
     }
 
     // audio (n) -> (finished rows, 40)
     Array<float> push(Floats audio) {
-        uint32_t capacity = dk_stream_rows(stream_, audio.size()), rows = 0;
-        std::vector<float> features(size_t(capacity) * DK_COEFFICIENTS);
+        std::vector<float> features;
+        uint32_t rows = 0;
         dk_status status;
         {
             nb::gil_scoped_release release;
+            std::lock_guard<std::mutex> lock(mutex_);
+            features.resize(size_t(dk_stream_rows(stream_, audio.size())) * DK_COEFFICIENTS);
             status = dk_stream_push(stream_, audio.data(), audio.size(), features.data(), &rows);
         }
         check(status, "sound");
@@ -158,8 +166,34 @@ class Stream {
 
   private:
     Block memory_;
+    std::mutex mutex_; // several Python threads may push
     dk_stream *stream_ = nullptr;
 };
+
+// Runs `work` on `threads` threads, this one included. If the system refuses a thread, the others
+// do the work. An exception of any thread is thrown again after all have ended.
+template <typename Work> void run_threads(uint32_t threads, Work work) {
+    std::exception_ptr failure;
+    std::mutex mutex;
+    auto guarded = [&] {
+        try {
+            work();
+        } catch (...) {
+            std::lock_guard<std::mutex> lock(mutex);
+            failure = std::current_exception();
+        }
+    };
+    std::vector<std::thread> others;
+    try {
+        others.reserve(threads);
+        while (others.size() + 1 < threads) others.emplace_back(guarded);
+    } catch (const std::exception &) {
+        // Fewer threads than asked for: no thread or no memory for one.
+    }
+    guarded();
+    for (std::thread &thread : others) thread.join();
+    if (failure) std::rethrow_exception(failure);
+}
 
 uint64_t nanoseconds() {
     return uint64_t(std::chrono::steady_clock::now().time_since_epoch().count());
@@ -241,7 +275,7 @@ class Model {
         return ticks;
     }
 
-    // Many clips on many threads: audio (n, samples) with a front end, or features.
+    // Runs many clips on many threads: audio (n, samples) with a front end, or features without.
     nb::tuple batch(const FrontEnd *frontend, Floats input, nb::object thresholds, bool smooth,
                     double floor, double quantile, uint32_t threads, bool counted) const;
 
@@ -294,7 +328,7 @@ nb::tuple Model::batch(const FrontEnd *frontend, Floats input, nb::object thresh
     auto logits = new_array<float>({clips, config_.labels});
     auto macs = new_array<int64_t>({counted ? clips : 0, config_.layers, DK_PRODUCTS});
     auto nonzeros = new_array<int64_t>({counted ? clips : 0, config_.layers, DK_SITES});
-    const dk_steady steady = {smooth, floor, quantile};
+    const dk_front_end_setting setting = {smooth, floor, quantile};
 
     std::atomic<size_t> next{0}, failed{clips};
     std::atomic<int> failure{DK_OK};
@@ -308,7 +342,7 @@ nb::tuple Model::batch(const FrontEnd *frontend, Floats input, nb::object thresh
                 watch.nonzeros = nonzeros.data() + i * config_.layers * DK_SITES;
             }
             dk_status status =
-                frontend ? frontend->run(clip, each, steady, computed.data()) : DK_OK;
+                frontend ? frontend->run(clip, each, setting, computed.data()) : DK_OK;
             if (status == DK_OK)
                 status = run_one(frontend ? computed.data() : clip, theta,
                                  logits.data() + i * config_.labels, &watch);
@@ -322,52 +356,53 @@ nb::tuple Model::batch(const FrontEnd *frontend, Floats input, nb::object thresh
         nb::gil_scoped_release release;
         if (!threads) threads = std::max(1u, std::thread::hardware_concurrency());
         threads = uint32_t(std::min<size_t>(threads, clips));
-        std::vector<std::thread> others;
-        for (uint32_t i = 1; i < threads; i++) others.emplace_back(work);
-        work();
-        for (std::thread &thread : others) thread.join();
+        run_threads(threads, work);
     }
     check(dk_status(failure.load()), "clip " + std::to_string(failed.load()));
     return nb::make_tuple(logits, macs, nonzeros);
 }
 
-class Hearing {
+class StreamRunner {
   public:
-    Hearing(const Model &model, const FrontEnd &frontend, nb::object thresholds, bool smooth,
-            double floor, double quantile, uint32_t hop, float reuse, uint32_t onset,
-            uint32_t stray, Floats heard)
+    StreamRunner(const Model &model, const FrontEnd &frontend, nb::object thresholds, bool smooth,
+                 double floor, double quantile, uint32_t hop, float reuse, uint32_t onset,
+                 uint32_t outliers, Floats word_posteriors)
         : labels_(model.get()->config.labels) {
         Floats held;
         const float *theta = model.thresholds_of(thresholds, held);
-        if (heard.size() != labels_) throw std::invalid_argument("heard: needs (labels)");
-        const dk_listening how = {
-            {smooth, floor, quantile}, hop, reuse, onset, stray, heard.data()};
-        memory_ = Block(dk_hearing_size(&model.get()->config));
-        check(dk_hearing_init(memory_.data(), memory_.size(), model.get(), frontend.get(), theta,
-                              &how, &hearing_),
-              "hearing");
+        if (word_posteriors.size() != labels_)
+            throw std::invalid_argument("word_posteriors: needs one value per label");
+        const dk_stream_options options = {{smooth, floor, quantile}, hop, reuse, onset, outliers,
+                                           word_posteriors.data()};
+        memory_ = Block(dk_stream_runner_size(&model.get()->config));
+        check(dk_stream_runner_init(memory_.data(), memory_.size(), model.get(), frontend.get(),
+                                    theta, &options, &runner_),
+              "stream runner");
     }
 
-    // audio (n) -> logits (windows, labels), how many were computed, their MACs
+    // audio (n) -> logits (windows, labels), how many windows were computed, their MACs
     nb::tuple push(Floats audio) {
-        logits_.resize(size_t(dk_hearing_windows(hearing_, audio.size())) * labels_ + 1);
-        dk_heard heard;
+        std::vector<float> logits;
+        dk_stream_counts counts;
         dk_status status;
         {
             nb::gil_scoped_release release;
-            status = dk_hearing_push(hearing_, audio.data(), audio.size(), logits_.data(), &heard);
+            std::lock_guard<std::mutex> lock(mutex_);
+            logits.resize(size_t(dk_stream_runner_windows(runner_, audio.size())) * labels_ + 1);
+            status =
+                dk_stream_runner_push(runner_, audio.data(), audio.size(), logits.data(), &counts);
         }
         check(status, "sound");
-        auto out = new_array<float>({heard.windows, labels_});
-        std::copy_n(logits_.begin(), size_t(heard.windows) * labels_, out.data());
-        return nb::make_tuple(out, heard.computed, heard.macs);
+        auto out = new_array<float>({counts.windows, labels_});
+        std::copy_n(logits.begin(), size_t(counts.windows) * labels_, out.data());
+        return nb::make_tuple(out, counts.computed, counts.macs);
     }
 
   private:
     uint32_t labels_;
     Block memory_;
-    std::vector<float> logits_;
-    dk_hearing *hearing_ = nullptr;
+    std::mutex mutex_; // several Python threads may push
+    dk_stream_runner *runner_ = nullptr;
 };
 
 } // namespace
@@ -375,7 +410,7 @@ class Hearing {
 void bind_training(nb::module_ &m); // training.cpp
 
 NB_MODULE(_native, m) {
-    m.doc() = "The native core of deltakwt; use deltakwt.engine.";
+    m.doc() = "The native core of deltakwt; use deltakwt.core.engine.";
     m.def("isas", &isas);
     m.def("best_isa", [] { return dk_isa_name(dk_isa_best()); });
     m.def("loudest", &loudest, nb::arg("samples"));
@@ -399,12 +434,13 @@ NB_MODULE(_native, m) {
              nb::arg("thresholds").none(), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
              nb::arg("threads"), nb::arg("counted"))
         .def("memory", &Model::memory);
-    nb::class_<Hearing>(m, "Hearing")
+    nb::class_<StreamRunner>(m, "StreamRunner")
         .def(nb::init<const Model &, const FrontEnd &, nb::object, bool, double, double, uint32_t,
                       float, uint32_t, uint32_t, Floats>(),
              nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::arg("model"), nb::arg("frontend"),
              nb::arg("thresholds").none(), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
-             nb::arg("hop"), nb::arg("reuse"), nb::arg("onset"), nb::arg("stray"), nb::arg("heard"))
-        .def("push", &Hearing::push, nb::arg("audio"));
+             nb::arg("hop"), nb::arg("reuse"), nb::arg("onset"), nb::arg("outliers"),
+             nb::arg("word_posteriors"))
+        .def("push", &StreamRunner::push, nb::arg("audio"));
     bind_training(m);
 }

@@ -1,44 +1,50 @@
-# The C core as one static library; each instruction set is compiled with its own flags and chosen
-# at run time.
+# dk_add_core(TARGET TYPE): the C core as a library of that type. Each instruction set is compiled
+# with its own flags; the one to use is chosen at run time.
 set(DK_NATIVE "${CMAKE_CURRENT_LIST_DIR}")
-set(DK_SOURCES attention.c block.c cpu.c delta.c frontend.c hearing.c model.c pack.c pass.c plan.c
-               stream.c tables.c kernels/scalar.c)
-list(TRANSFORM DK_SOURCES PREPEND "${DK_NATIVE}/src/")
-
-add_library(deltakwt_core STATIC ${DK_SOURCES})
-target_include_directories(deltakwt_core PUBLIC "${DK_NATIVE}/include")
-set_target_properties(deltakwt_core PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON
-                      C_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden)
+set(DK_SOURCES attention.c block.c cpu.c decider.c delta.c frontend.c model.c model_file.c open.c
+               pack.c pass.c plan.c spotter.c stream.c stream_runner.c tables.c window.c
+               kernels/scalar.c)
 find_library(DK_MATH m)
-if(DK_MATH)
-  target_link_libraries(deltakwt_core PUBLIC ${DK_MATH})
-endif()
-
-function(dk_kernel file flags)
-  target_sources(deltakwt_core PRIVATE "${DK_NATIVE}/src/kernels/${file}")
-  set_source_files_properties("${DK_NATIVE}/src/kernels/${file}" PROPERTIES COMPILE_OPTIONS
-                              "${flags}")
-endfunction()
-
-if(NOT MSVC)
-  # No contraction behind our back: a fused multiply-add appears only where a kernel writes one.
-  target_compile_options(deltakwt_core PRIVATE -Wall -Wextra -ffp-contract=off -fno-math-errno)
-  # The scalar kernels stay scalar: they stand for a processor without vectors.
-  set_source_files_properties("${DK_NATIVE}/src/kernels/scalar.c" PROPERTIES COMPILE_OPTIONS
-                              "-O2;-fno-tree-vectorize")
-endif()
 
 string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" DK_PROCESSOR)
 if(DK_PROCESSOR MATCHES "^(x86_64|amd64)$")
+  set(DK_DEFINITIONS DK_HAVE_X86)
+  list(APPEND DK_SOURCES kernels/avx2.c kernels/avx512.c)
   if(MSVC)
-    dk_kernel(avx2.c "/arch:AVX2")
-    dk_kernel(avx512.c "/arch:AVX512")
+    set(DK_AVX2 "/arch:AVX2")
+    set(DK_AVX512 "/arch:AVX512")
   else()
-    dk_kernel(avx2.c "-O3;-mavx2;-mfma;-mf16c")
-    dk_kernel(avx512.c "-O3;-mavx512f;-mavx512dq;-mavx512bw;-mavx512vl;-mfma;-mprefer-vector-width=512")
+    set(DK_AVX2 "-O3;-mavx2;-mfma;-mf16c")
+    set(DK_AVX512 "-O3;-mavx512f;-mavx512dq;-mavx512bw;-mavx512vl;-mfma;-mprefer-vector-width=512")
   endif()
-  target_compile_definitions(deltakwt_core PRIVATE DK_HAVE_X86)
+  set_source_files_properties("${DK_NATIVE}/src/kernels/avx2.c" PROPERTIES COMPILE_OPTIONS
+                              "${DK_AVX2}")
+  set_source_files_properties("${DK_NATIVE}/src/kernels/avx512.c" PROPERTIES COMPILE_OPTIONS
+                              "${DK_AVX512}")
 elseif(DK_PROCESSOR MATCHES "^(aarch64|arm64)$")
-  dk_kernel(neon.c "-O3")
-  target_compile_definitions(deltakwt_core PRIVATE DK_HAVE_NEON)
+  set(DK_DEFINITIONS DK_HAVE_NEON)
+  list(APPEND DK_SOURCES kernels/neon.c)
+  set_source_files_properties("${DK_NATIVE}/src/kernels/neon.c" PROPERTIES COMPILE_OPTIONS "-O3")
 endif()
+if(NOT MSVC)
+  # The scalar kernels are not vectorised: they stand for a processor without vectors.
+  set_source_files_properties("${DK_NATIVE}/src/kernels/scalar.c" PROPERTIES COMPILE_OPTIONS
+                              "-O2;-fno-tree-vectorize")
+endif()
+list(TRANSFORM DK_SOURCES PREPEND "${DK_NATIVE}/src/")
+
+function(dk_add_core target type)
+  add_library(${target} ${type} ${DK_SOURCES})
+  target_include_directories(${target} PUBLIC "$<BUILD_INTERFACE:${DK_NATIVE}/include>"
+                                              "$<INSTALL_INTERFACE:include>")
+  target_compile_definitions(${target} PRIVATE ${DK_DEFINITIONS})
+  set_target_properties(${target} PROPERTIES C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF
+                        POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden)
+  if(NOT MSVC)
+    # A fused multiply-add is used only where a kernel asks for one.
+    target_compile_options(${target} PRIVATE -Wall -Wextra -ffp-contract=off -fno-math-errno)
+  endif()
+  if(DK_MATH)
+    target_link_libraries(${target} PUBLIC m)
+  endif()
+endfunction()

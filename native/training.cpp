@@ -1,4 +1,4 @@
-// The one piece of the core that training needs: references of delta-encoded rows, in a hurry.
+// For training: the references of delta-encoded rows, computed faster than in NumPy.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 

@@ -1,7 +1,10 @@
-"""The native engine: exact to the authors' model, equal to the readable twins, stage by stage."""
+"""The native engine: equal to the authors' model and to the NumPy reference, stage by stage."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import sqrt
@@ -17,7 +20,7 @@ from numpy.typing import NDArray
 
 from deltakwt.core import reference
 from deltakwt.core.config import KWT1, KWT3, Config
-from deltakwt.core.engine import STAGES, Engine, FrontEnd, available_isas
+from deltakwt.core.engine import STAGES, Engine, FrontEnd, StreamRunner, available_isas
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.frontend import STEP_LEAST, FrontEndStream, mel_energies, mfcc
 from deltakwt.core.macs import PRODUCTS
@@ -349,6 +352,82 @@ def test_times_tell_every_stage_apart() -> None:
     assert all(f"scan_{site}" in STAGES for site in SITES)
 
 
+# ---------------------------------------------------------------- hardening
+
+
+def runner(engine: Engine, **changes: object) -> StreamRunner:
+    options = {"hop": 10, "reuse": 0.0, "onset": 20, "outliers": 0}
+    options |= {"word_posteriors": np.full(len(engine.config.labels), 0.15, np.float32)}
+    return engine.stream_runner(Setting(), **(options | changes))  # type: ignore[arg-type]
+
+
+def test_logits_that_are_not_finite_are_an_error_that_names_the_model() -> None:
+    """Finite weights can overflow; the answer must not be "no word"."""
+    config = replace(KWT1, layers=1)
+    huge = {name: np.full(shape, 1e38, np.float32) for name, shape in config.shapes().items()}
+    engine = Engine(config, huge, name="huge")
+    features = engine.features(clip("yes"))
+    for run in (
+        lambda: engine.dense(features),
+        lambda: engine.delta(features, ZERO),
+        lambda: engine.batch(clip("yes")[None]),
+        lambda: runner(engine).push(clip("yes")),
+    ):
+        with pytest.raises(DeltakwtError, match="^model huge: the logits are NaN or infinite"):
+            run()
+
+
+def from_threads(push: Callable[[Floats], object]) -> None:
+    """Push many blocks of many sizes from 8 threads."""
+    sizes = np.random.default_rng(0).integers(1, 3000, 50)
+    blocks = [np.zeros(size, np.float32) for size in sizes]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: [push(block) for block in blocks[i:]], range(8)))
+
+
+def test_eight_threads_may_push_into_one_feature_stream() -> None:
+    stream, count = FrontEnd().stream(FrontEndSetting(True, 2.0)), []
+    from_threads(lambda block: count.append((len(block), len(stream.push(block)))))
+    samples, rows = (sum(column) for column in zip(*count, strict=True))
+    assert rows == (samples - 480) // 160  # smoothing holds the last row back
+    assert np.isfinite(stream.push(clip("yes"))).all()
+
+
+def test_eight_threads_may_push_into_one_stream_runner() -> None:
+    engine = Engine(replace(KWT1, layers=1), random_tensors(replace(KWT1, layers=1)))
+    one, count = runner(engine), []
+    from_threads(lambda block: count.append((len(block), len(one.push(block)[0]))))
+    samples, windows = (sum(column) for column in zip(*count, strict=True))
+    assert windows == (1 + (samples - 480) // 160 - 98) // 10 + 1
+
+
+WITHOUT_THREADS = """
+import resource
+import numpy as np
+from deltakwt.core.config import KWT1
+from deltakwt.core.engine import Engine
+from deltakwt.weights.folder import random_tensors
+engine = Engine(KWT1, random_tensors(KWT1))
+clips = np.zeros((4, 98, 40), np.float32)
+expected = engine.batch(clips, threads=1).logits
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (4 << 20)  # less than the stack of a thread
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for threads in (8, 2, 8):
+    assert (engine.batch(clips, threads=threads).logits == expected).all()
+print("done")
+"""
+
+
+def test_a_batch_runs_on_fewer_threads_where_the_system_refuses_more() -> None:
+    if sys.platform != "linux":
+        pytest.skip("limits its own memory as Linux does")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_THREADS], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
 # ---------------------------------------------------------------- bad input
 
 
@@ -373,6 +452,21 @@ def test_bad_input_is_refused_in_one_line() -> None:
         (lambda: engine.batch(np.zeros((3, 5))), r"\(3, 5\)"),
         (lambda: engine.batch(np.stack([features, features + np.nan])), "clip 1: .*NaN"),
         (lambda: engine.features("yes"), "not an array of numbers"),
+        (lambda: engine.features(np.zeros(500), "smooth"), "must be a FrontEndSetting"),
+        (lambda: engine.batch(features[None], threads=-1), "threads = -1"),
+        (lambda: engine.batch(features[None], threads=2**32), "threads = 4294967296"),
+        (lambda: engine.batch(features[None], threads=1.5), "threads = 1.5"),
+        (lambda: engine.batch(features[None], threads=None), "threads = None"),
+        (lambda: engine.batch(features[None], "dense"), "must be a Setting"),
+        (lambda: engine.batch([[1.0], [1.0, 2.0]]), "not an array of numbers"),
+        (lambda: engine.delta(features, "0.2_0.2"), "must be Thresholds"),
+        (lambda: engine.times(features, None, repeats=-1), "repeats = -1"),
+        (lambda: engine.trace(features, None), "needs thresholds"),
+        (lambda: FrontEnd(3), "isa 3"),  # type: ignore[arg-type]
+        (lambda: Thresholds(x=1e39), r"threshold x = 1e\+39: must be a number from 0 to 3.4e\+38"),
+        (lambda: runner(engine, hop=-1), "hop = -1"),
+        (lambda: runner(engine, reuse="much"), "incompatible function arguments"),
+        (lambda: runner(engine, word_posteriors=[0.5]), "one value per label"),
     ]:
         with pytest.raises(DeltakwtError, match=message) as caught:
             refused()

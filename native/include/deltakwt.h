@@ -1,9 +1,19 @@
-/* deltakwt: Keyword Transformers whose compute follows the sound.
+/* deltakwt: keyword spotting with Keyword Transformers that compute only what changes.
  *
- * All memory is the caller's: ask for a size, hand in a block of at least that many bytes (any
- * alignment), and keep it for as long as the object is used. Nothing is allocated, nothing is
- * global, nothing is printed. A model and a front end are read-only once initialised, so many
- * threads may share them, each with a scratch block of its own.
+ * This is the C core: front end, model, and streaming inference. deltakwt_spotter.h adds model
+ * files and words on top of it.
+ *
+ * The caller provides all memory. Ask for a size, pass a block of at least that many bytes (any
+ * alignment), and keep the block for as long as the object is used. The core allocates nothing,
+ * has no global variables and prints nothing. A model and a front end are read-only after their
+ * initialisation, so many threads may share them; each thread needs its own scratch block.
+ * Objects with state (dk_stream, dk_stream_runner) may be used by one thread at a time.
+ *
+ * There are two engines. The one behind this header runs every stage over all tokens, which is
+ * fast on processors with vector instructions and caches. The engine for microcontrollers
+ * (native/mcu/src/engine.h) takes one token at a time through a layer, because it must fit into
+ * 96 KB of RAM. They share the front end, the stream and the window bookkeeping. Both compute in
+ * floating point; a fixed-point engine is meant to replace the two by one.
  */
 #ifndef DELTAKWT_H
 #define DELTAKWT_H
@@ -18,33 +28,46 @@ extern "C" {
 typedef enum {
     DK_OK = 0,
     DK_BAD_CONFIG,   /* a size of the model is zero, too large or does not divide */
-    DK_BAD_MEMORY,   /* the block handed in is missing or too small */
-    DK_BAD_ISA,      /* this processor or this build lacks those instructions */
-    DK_BAD_VALUE,    /* a number is NaN, infinite or absurdly large */
+    DK_BAD_MEMORY,   /* the memory block is missing or too small */
+    DK_BAD_ISA,      /* this processor or this build lacks the instructions */
+    DK_BAD_VALUE,    /* an input is NaN, infinite or far too large */
     DK_BAD_ARGUMENT, /* a pointer is missing or a count is out of range */
+    DK_BAD_LOGITS,   /* the logits are NaN or infinite: the weights are too large */
+    DK_NO_FILE,      /* the file cannot be opened or read */
+    DK_BAD_FILE,     /* the file is not a model file of this version, or it is damaged */
 } dk_status;
 
-const char *dk_status_text(dk_status status);
+/* Marks the functions of the shared library. */
+#ifndef DK_API
+#if defined(__GNUC__)
+#define DK_API __attribute__((visibility("default")))
+#else
+#define DK_API
+#endif
+#endif
+
+DK_API const char *dk_status_text(dk_status status);
 
 /* ---- instruction sets ---------------------------------------------------------------------- */
 
 typedef enum { DK_SCALAR = 0, DK_NEON, DK_AVX2, DK_AVX512, DK_ISAS } dk_isa;
 
-const char *dk_isa_name(dk_isa isa); /* "scalar", "neon", "avx2", "avx512" */
-int dk_isa_available(dk_isa isa);    /* built in, and this processor has it */
-dk_isa dk_isa_best(void);
+DK_API const char *dk_isa_name(dk_isa isa); /* "scalar", "neon", "avx2", "avx512" */
+DK_API int dk_isa_available(dk_isa isa);    /* in this build and supported by this processor */
+DK_API dk_isa dk_isa_best(void);
 
-typedef struct dk_kernels dk_kernels; /* the table of one instruction set */
+typedef struct dk_kernels dk_kernels; /* the kernels of one instruction set */
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
 typedef enum { DK_F32 = 0, DK_F16, DK_INT8 } dk_type;
 
-/* A matrix (rows = inputs, cols = outputs), the paper's W in X W. Row f starts `stride` elements
- * after row f-1; an element is worth data[f * stride + j] * (scales ? scales[f] : 1). One scale a
- * row costs one multiplication a row, since a row is always multiplied by one input. With a stride
- * smaller than cols, which it divides, the columns lie in panels, one (rows, stride) after the
- * other. */
+/* A matrix (rows = inputs, cols = outputs): the W of the paper's X W. Row f starts `stride`
+ * elements after row f-1. If `stride` is smaller than `cols`, it divides `cols`, and the columns
+ * are stored in panels of (rows, stride), one after the other.
+ *
+ * `scales` and DK_INT8 are for the microcontroller engine only, where the value of an element is
+ * data[f * stride + j] * scales[f]. The kernels of this header read DK_F32 and DK_F16. */
 typedef struct {
     const void *data;
     const float *scales;
@@ -56,38 +79,39 @@ typedef struct {
 
 enum { DK_FRAME = 480, DK_HOP = 160, DK_BANDS = 80, DK_COEFFICIENTS = 40 };
 
-/* Steady features: zero everywhere is plain, as in the paper. */
+/* How the mel energies are stabilised. All zero is the plain front end of the paper. */
 typedef struct {
-    int smooth;      /* mel energies weighted (1, 2, 1)/4 over time, before the logarithm */
-    double floor;    /* 0 is off; else each band is floored at `floor` times its quantile */
-    double quantile; /* 0..1 */
-} dk_steady;
+    int smooth;      /* 1: average over time with weights (1, 2, 1)/4, before the logarithm */
+    double floor;    /* 0: off; else each band is kept above `floor` times its own quantile */
+    double quantile; /* 0 to 1 */
+} dk_front_end_setting;
 
 typedef struct dk_frontend dk_frontend;
 
-size_t dk_frontend_size(void);
-dk_status dk_frontend_init(void *memory, size_t size, dk_isa isa, const dk_frontend **out);
+DK_API size_t dk_frontend_size(void);
+DK_API dk_status dk_frontend_init(void *memory, size_t size, dk_isa isa, const dk_frontend **out);
 
-uint32_t dk_frames(size_t samples); /* finished frames in that many samples */
-size_t dk_features_scratch_size(uint32_t frames);
-/* audio (samples) in [-1, 1] -> features (dk_frames(samples), 40). The floor's quantile is taken
- * over all of these frames. */
-dk_status dk_features(const dk_frontend *frontend, const float *audio, size_t samples,
-                      const dk_steady *steady, void *scratch, size_t scratch_size, float *features);
+DK_API uint32_t dk_frames(size_t samples); /* complete frames in that many samples */
+DK_API size_t dk_features_scratch_size(uint32_t frames);
+/* Computes features (dk_frames(samples), 40) from audio (samples) in [-1, 1]. The quantile of the
+ * floor is taken over all frames of this sound. */
+DK_API dk_status dk_features(const dk_frontend *frontend, const float *audio, size_t samples,
+                             const dk_front_end_setting *setting, void *scratch,
+                             size_t scratch_size, float *features);
 
-/* ---- streams: samples in blocks of any size, each frame computed once, causally ------------- */
+/* ---- feature stream: samples in blocks of any size, each frame computed once ---------------- */
 
 typedef struct dk_stream dk_stream;
 
-size_t dk_stream_size(void);
-dk_status dk_stream_init(void *memory, size_t size, const dk_frontend *frontend,
-                         const dk_steady *steady, dk_stream **out);
-/* At most this many feature rows come out of pushing that many samples. */
-uint32_t dk_stream_rows(const dk_stream *stream, size_t samples);
-/* features must hold dk_stream_rows(stream, samples) rows of 40; *rows says how many were made.
- * With smoothing a row comes out one frame (10 ms) late. */
-dk_status dk_stream_push(dk_stream *stream, const float *audio, size_t samples, float *features,
-                         uint32_t *rows);
+DK_API size_t dk_stream_size(void);
+DK_API dk_status dk_stream_init(void *memory, size_t size, const dk_frontend *frontend,
+                                const dk_front_end_setting *setting, dk_stream **out);
+/* Returns the largest number of feature rows that pushing `samples` samples can give. */
+DK_API uint32_t dk_stream_rows(const dk_stream *stream, size_t samples);
+/* `features` must have room for dk_stream_rows(stream, samples) rows of 40; *rows is set to the
+ * number of rows written. With smoothing, a row is one frame (10 ms) late. */
+DK_API dk_status dk_stream_push(dk_stream *stream, const float *audio, size_t samples,
+                                float *features, uint32_t *rows);
 
 /* ---- model: features to logits ------------------------------------------------------------- */
 
@@ -119,7 +143,7 @@ typedef struct {
     const float *proj_bias, *norm1, *norm1_bias, *mlp_in_bias, *mlp_out_bias, *norm2, *norm2_bias;
 } dk_layer;
 
-/* Filled by dk_model_init, or by hand where the weights are constants in flash. */
+/* Filled by dk_model_init, or written as a constant where the weights are in flash. */
 typedef struct {
     dk_config config;
     const dk_kernels *kernels;
@@ -128,17 +152,17 @@ typedef struct {
     const float *embed_bias, *class_token, *positions, *head_bias;
 } dk_model;
 
-uint32_t dk_tensor_count(const dk_config *config); /* 4 + 13 * layers + 2 */
-size_t dk_model_size(const dk_config *config);     /* 0 if the configuration is not valid */
+DK_API uint32_t dk_tensor_count(const dk_config *config); /* 4 + 13 * layers + 2 */
+DK_API size_t dk_model_size(const dk_config *config);     /* 0 if the configuration is not valid */
 /* tensors: dk_tensor_count float arrays, dense and row-major, in the order embed, embed bias,
- * class token, positions, the thirteen of each block, head, head bias. They are copied. */
-dk_status dk_model_init(void *memory, size_t size, const dk_config *config,
-                        const float *const *tensors, dk_isa isa, const dk_model **out);
-size_t dk_scratch_size(const dk_config *config);
+ * class token, positions, the thirteen of each block, head, head bias. The weights are copied. */
+DK_API dk_status dk_model_init(void *memory, size_t size, const dk_config *config,
+                               const float *const *tensors, dk_isa isa, const dk_model **out);
+DK_API size_t dk_scratch_size(const dk_config *config);
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* Where tokens are delta encoded. A threshold below zero makes a site dense. */
+/* The sites at which tokens are delta encoded. A threshold below zero makes a site dense. */
 typedef enum {
     DK_SITE_X = 0,
     DK_SITE_Q,
@@ -148,14 +172,14 @@ typedef enum {
     DK_SITE_HEADS,
     DK_SITE_MLP_IN,
     DK_SITE_MLP_HIDDEN,
-    DK_SITE_V, /* for storage only: saves no MAC */
+    DK_SITE_V, /* compresses V, saves no MACs */
     DK_SITES
 } dk_site;
 
 /* The products whose MACs are counted. */
 typedef enum { DK_XW = 0, DK_QKT, DK_SV, DK_PROJECT, DK_MLP1, DK_MLP2, DK_PRODUCTS } dk_product;
 
-/* What a receipt can time: the products, the scan of each site, and the rest. */
+/* The stages that can be timed: the products, the scan of each site, and the rest. */
 enum {
     DK_STAGE_PRODUCT = 0,
     DK_STAGE_SCAN = DK_PRODUCTS,
@@ -166,55 +190,59 @@ enum {
     DK_STAGES
 };
 
-/* Everything one may ask of a run besides the logits. NULL members cost nothing. */
+/* Optional outputs of a run besides the logits. Members that are NULL are not computed. */
 typedef struct {
     int64_t *macs;     /* (layers, DK_PRODUCTS), as the paper counts them */
     int64_t *nonzeros; /* (layers, DK_SITES) */
-    /* References of a site, (layers, tokens, width): width is d, but heads * tokens for scores
-     * and softmax and m for mlp_hidden. Rows that the last layer does not compute stay as they
-     * were. A delta was kept where a reference differs from the row before it. */
+    /* References of a site, (layers, tokens, width). The width is heads * tokens for scores and
+     * softmax, m for mlp_hidden, and d for the others. Rows that the last layer does not compute
+     * are not written. A delta was kept where a reference differs from that of the row before. */
     float *trace[DK_SITES];
-    float *output; /* (layers, tokens, d): what each layer hands on */
+    float *output; /* (layers, tokens, d): the output of each layer */
     uint64_t (*clock)(void);
-    uint64_t *ticks; /* (layers, DK_STAGES), added to */
+    uint64_t *ticks; /* (layers, DK_STAGES); the clock's ticks are added */
 } dk_watch;
 
-/* features (frames, features) -> logits (labels). thresholds (layers, DK_SITES), or NULL for the
- * dense model. watch may be NULL. */
-dk_status dk_run(const dk_model *model, const float *features, const float *thresholds,
-                 void *scratch, size_t scratch_size, float *logits, const dk_watch *watch);
+/* Computes logits (labels) from features (frames, features). thresholds is (layers, DK_SITES), or
+ * NULL for the dense model. watch may be NULL. */
+DK_API dk_status dk_run(const dk_model *model, const float *features, const float *thresholds,
+                        void *scratch, size_t scratch_size, float *logits, const dk_watch *watch);
 
-/* ---- listening: samples in blocks of any size, a window through the model every hop --------- */
+/* ---- stream runner: samples in blocks of any size, logits of a window every hop ------------- */
 
 typedef struct {
-    dk_steady steady;
-    uint32_t hop; /* frames from window to window */
-    /* A window of which no feature differs by more than `reuse` from the last computed one is not
-     * computed. While no word is heard, only its newest `onset` frames are compared, where a word
-     * would begin (at least a hop, or some are never compared), and up to `stray` features may
-     * differ more. With 0, all frames and 0, only a window that is equal is not computed. */
+    dk_front_end_setting front_end;
+    uint32_t hop; /* frames from one window to the next */
+    /* A window is not computed again, and the last logits are used for it, if its features differ
+     * by at most `reuse` from those of the last computed window. After a window without a word,
+     * only the newest `onset` frames are compared, because a new word begins there, and up to
+     * `outliers` features may differ by more. `onset` should be at least `hop`. With reuse 0,
+     * onset = all frames and outliers 0, only an identical window is not computed. */
     float reuse;
-    uint32_t onset, stray;
-    const float *heard; /* (labels): posterior at which a word counts as heard; 2: it is no word */
-} dk_listening;
+    uint32_t onset, outliers;
+    /* (labels): a window holds a word if the posterior of a label reaches this value. 2 for labels
+     * that are not words. */
+    const float *word_posteriors;
+} dk_stream_options;
 
 typedef struct {
-    uint32_t windows, computed;
+    uint32_t windows, computed; /* windows of this push, and how many of them were computed */
     int64_t macs;
-} dk_heard;
+} dk_stream_counts;
 
-typedef struct dk_hearing dk_hearing;
+typedef struct dk_stream_runner dk_stream_runner;
 
-size_t dk_hearing_size(const dk_config *config); /* 0 if the configuration is not valid */
-/* thresholds and what `how` points to are copied; the model and the front end are not. */
-dk_status dk_hearing_init(void *memory, size_t size, const dk_model *model,
-                          const dk_frontend *frontend, const float *thresholds,
-                          const dk_listening *how, dk_hearing **out);
-/* At most this many windows come out of pushing that many samples. */
-uint32_t dk_hearing_windows(const dk_hearing *hearing, size_t samples);
-/* logits must hold dk_hearing_windows(hearing, samples) rows; *heard says how many were made. */
-dk_status dk_hearing_push(dk_hearing *hearing, const float *audio, size_t samples, float *logits,
-                          dk_heard *heard);
+DK_API size_t
+dk_stream_runner_size(const dk_config *config); /* 0 if the configuration is not valid */
+/* The thresholds and the options are copied; the model and the front end are not. */
+DK_API dk_status dk_stream_runner_init(void *memory, size_t size, const dk_model *model,
+                                       const dk_frontend *frontend, const float *thresholds,
+                                       const dk_stream_options *options, dk_stream_runner **out);
+/* Returns the largest number of windows that pushing `samples` samples can give. */
+DK_API uint32_t dk_stream_runner_windows(const dk_stream_runner *runner, size_t samples);
+/* `logits` must have room for dk_stream_runner_windows(runner, samples) rows of `labels`. */
+DK_API dk_status dk_stream_runner_push(dk_stream_runner *runner, const float *audio, size_t samples,
+                                       float *logits, dk_stream_counts *counts);
 
 #ifdef __cplusplus
 }

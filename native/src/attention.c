@@ -186,5 +186,5 @@ void dk_attend(dk_pass *p) {
     job.deltas.parts = config->heads;
     dk_layer_job(p, &job, &p->weights->proj, p->weights->proj_bias, plan->proj, DK_SITE_HEADS,
                  DK_PROJECT);
-    dk_add_norm(p, &plan->proj, p->weights->norm1, p->weights->norm1_bias);
+    dk_add_norm_rows(p, &plan->proj, p->weights->norm1, p->weights->norm1_bias);
 }

@@ -37,7 +37,7 @@ static void feed_forward(dk_pass *p) {
     job = dk_job(p, DK_SITE_MLP_HIDDEN, plan->hidden, m, plan->hidden_reference, m);
     dk_layer_job(p, &job, &p->weights->mlp_out, p->weights->mlp_out_bias, plan->mlp,
                  DK_SITE_MLP_HIDDEN, DK_MLP2);
-    dk_add_norm(p, &plan->mlp, p->weights->norm2, p->weights->norm2_bias);
+    dk_add_norm_rows(p, &plan->mlp, p->weights->norm2, p->weights->norm2_bias);
 }
 
 void dk_block(const dk_run_state *run, uint32_t layer) {

@@ -42,7 +42,7 @@ static int64_t scan_dense(const dk_product_job *job) {
     return (int64_t)job->rows * features;
 }
 
-int64_t dk_scan(const dk_product_job *job) {
+int64_t dk_scan_job(const dk_product_job *job) {
     const dk_deltas *d = &job->deltas;
     job->list->groups = job->list->rows = 0;
     if (d->theta < 0.0f) return scan_dense(job);
@@ -90,7 +90,7 @@ static void multiply_run(const dk_product_job *job, uint32_t first, uint32_t las
             job->w, job->bias, job->out.at + first * job->out.stride, job->out.stride);
 }
 
-void dk_multiply(const dk_product_job *job) {
+void dk_multiply_job(const dk_product_job *job) {
     if (job->deltas.theta >= 0.0f) {
         multiply_run(job, 1, job->exact);
         const float *start = job->exact ? row_at(&job->out, job->exact) : job->start;

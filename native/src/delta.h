@@ -27,8 +27,8 @@ void dk_gemm(const dk_kernels *kernels, const float *a, size_t lda, size_t rows,
              const float *bias, float *out, size_t ldo);
 /* Scans the input; builds the list and out.where. Returns the non-zero deltas, exact rows and
  * dense sites counted in full. */
-int64_t dk_scan(const dk_product_job *job);
-/* Multiplies what dk_scan found. */
-void dk_multiply(const dk_product_job *job);
+int64_t dk_scan_job(const dk_product_job *job);
+/* Multiplies what dk_scan_job found. */
+void dk_multiply_job(const dk_product_job *job);
 
 #endif

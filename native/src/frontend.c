@@ -47,9 +47,10 @@ static float order_statistic(float *x, uint32_t n, uint32_t rank) {
 }
 
 /* No band falls below `floor` times its own quantile over these frames. */
-static void floor_bands(float *logs, uint32_t frames, const dk_steady *steady, float *column) {
-    uint32_t rank = (uint32_t)(steady->quantile * (frames - 1));
-    float lift = (float)log(steady->floor);
+static void floor_bands(float *logs, uint32_t frames, const dk_front_end_setting *setting,
+                        float *column) {
+    uint32_t rank = (uint32_t)(setting->quantile * (frames - 1));
+    float lift = (float)log(setting->floor);
     for (uint32_t band = 0; band < DK_BANDS; band++) {
         for (uint32_t t = 0; t < frames; t++) column[t] = logs[(size_t)t * DK_BANDS + band];
         float least = order_statistic(column, frames, rank) + lift;
@@ -66,17 +67,17 @@ int dk_all_within(const float *x, size_t n, float limit) {
     return within;
 }
 
-dk_status dk_check_steady(const dk_steady *steady) {
-    if (!(steady->floor >= 0.0 && steady->floor < 1e30)) return DK_BAD_VALUE;
-    if (!(steady->quantile >= 0.0 && steady->quantile <= 1.0)) return DK_BAD_VALUE;
+dk_status dk_check_front_end(const dk_front_end_setting *setting) {
+    if (!(setting->floor >= 0.0 && setting->floor < 1e30)) return DK_BAD_VALUE;
+    if (!(setting->quantile >= 0.0 && setting->quantile <= 1.0)) return DK_BAD_VALUE;
     return DK_OK;
 }
 
-void dk_steady_logs(const dk_kernels *kernels, const dk_steady *steady, float *energies,
-                    uint32_t frames, float *column) {
-    if (steady->smooth) smooth(energies, frames);
+void dk_log_energies(const dk_kernels *kernels, const dk_front_end_setting *setting,
+                     float *energies, uint32_t frames, float *column) {
+    if (setting->smooth) smooth(energies, frames);
     kernels->log_floor(energies, energies, frames * DK_BANDS);
-    if (steady->floor > 0.0) floor_bands(energies, frames, steady, column);
+    if (setting->floor > 0.0) floor_bands(energies, frames, setting, column);
 }
 
 typedef struct {
@@ -98,19 +99,20 @@ size_t dk_features_scratch_size(uint32_t frames) {
 }
 
 dk_status dk_features(const dk_frontend *frontend, const float *audio, size_t samples,
-                      const dk_steady *steady, void *scratch, size_t scratch_size,
+                      const dk_front_end_setting *setting, void *scratch, size_t scratch_size,
                       float *features) {
-    static const dk_steady plain = {0, 0.0, 0.0};
-    if (!steady) steady = &plain;
+    static const dk_front_end_setting plain = {0, 0.0, 0.0};
+    if (!setting) setting = &plain;
     uint32_t frames = dk_frames(samples);
     if (!frontend || !audio || !features || !frames) return DK_BAD_ARGUMENT;
     if (!scratch || scratch_size < dk_features_scratch_size(frames)) return DK_BAD_MEMORY;
-    if (dk_check_steady(steady) || !dk_all_within(audio, samples, DK_LOUDEST)) return DK_BAD_VALUE;
+    if (dk_check_front_end(setting) || !dk_all_within(audio, samples, DK_LOUDEST))
+        return DK_BAD_VALUE;
     dk_arena arena = dk_arena_at(scratch);
     features_plan plan = plan_features(&arena, frames);
     const dk_kernels *kernels = frontend->kernels;
     kernels->energies(frontend, audio, frames, plan.energies, plan.work);
-    dk_steady_logs(kernels, steady, plan.energies, frames, plan.column);
+    dk_log_energies(kernels, setting, plan.energies, frames, plan.column);
     kernels->gemm(plan.energies, DK_BANDS, frames, &frontend->dct, NULL, features, DK_COEFFICIENTS);
     return DK_OK;
 }

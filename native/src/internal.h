@@ -1,4 +1,4 @@
-/* What the files of the core share: the kernel table, sparse lists, and memory carving. */
+/* Declarations that the files of the core share: kernels, sparse lists, memory layout. */
 #ifndef DK_INTERNAL_H
 #define DK_INTERNAL_H
 
@@ -169,7 +169,7 @@ enum { DK_STREAM = DK_FRAME + (DK_MOST_LANES - 1) * DK_HOP };
  * those of the widest kernel. */
 struct dk_stream {
     const dk_frontend *frontend;
-    dk_steady steady;
+    dk_front_end_setting setting;
     float lift;               /* log(floor) */
     int begun;                /* the energies of a frame are known */
     uint32_t filled;          /* samples waiting in `samples` */
@@ -216,11 +216,12 @@ static inline uint32_t dk_stride(uint32_t cols) {
 }
 
 dk_status dk_check_config(const dk_config *config);
-dk_status dk_check_steady(const dk_steady *steady);
-/* Mel energies (frames, 80) become steady log energies, in place; column: `frames` floats. */
-void dk_steady_logs(const dk_kernels *kernels, const dk_steady *steady, float *energies,
-                    uint32_t frames, float *column);
-/* Beyond this a sample is no sound, and squares overflow. */
+dk_status dk_check_front_end(const dk_front_end_setting *setting);
+/* Turns mel energies (frames, 80) into stabilised log energies, in place. `column` is working
+ * memory of `frames` floats. */
+void dk_log_energies(const dk_kernels *kernels, const dk_front_end_setting *setting,
+                     float *energies, uint32_t frames, float *column);
+/* Samples above this are refused: their squares would overflow. */
 #define DK_LOUDEST 1e9f
 int dk_all_within(const float *x, size_t n, float limit); /* 0 also for NaN */
 

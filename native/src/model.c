@@ -1,11 +1,12 @@
-/* The way from features to logits. */
+/* From features to logits. */
 #include "block.h"
 #include "delta.h"
 #include "internal.h"
 
+#include <float.h>
 #include <string.h>
 
-/* Far beyond any Keyword Transformer, and small enough that no size below can overflow. */
+/* Larger than any Keyword Transformer, and small enough that no computed size can overflow. */
 enum {
     MAX_DIM = 1024,
     MAX_MLP = 4096,
@@ -27,9 +28,15 @@ const char *dk_status_text(dk_status status) {
     case DK_BAD_ISA:
         return "this processor or this build lacks these instructions";
     case DK_BAD_VALUE:
-        return "a number is NaN, infinite or absurdly large";
+        return "a number is NaN, infinite or far too large";
     case DK_BAD_ARGUMENT:
         return "a pointer is missing or a count is out of range";
+    case DK_BAD_LOGITS:
+        return "the logits are NaN or infinite: the weights are too large";
+    case DK_NO_FILE:
+        return "the file cannot be opened or read";
+    case DK_BAD_FILE:
+        return "the file is not a model file of this version, or it is damaged";
     }
     return "unknown status";
 }
@@ -84,5 +91,5 @@ dk_status dk_run(const dk_model *model, const float *features, const float *thre
     for (uint32_t layer = 0; layer < c->layers; layer++) dk_block(&run, layer);
     dk_gemm(model->kernels, plan.x + plan.x_stride, plan.x_stride, 1, &model->head,
             model->head_bias, logits, c->labels);
-    return DK_OK;
+    return dk_all_within(logits, c->labels, FLT_MAX) ? DK_OK : DK_BAD_LOGITS;
 }

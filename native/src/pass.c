@@ -51,10 +51,10 @@ dk_product_job dk_job(const dk_pass *p, dk_site site, dk_rows in, uint32_t width
 }
 
 int64_t dk_run_job(dk_pass *p, const dk_product_job *job, dk_site site, dk_product product) {
-    int64_t nonzeros = dk_scan(job);
+    int64_t nonzeros = dk_scan_job(job);
     dk_count_nonzeros(p, site, nonzeros);
     dk_lap(p, DK_STAGE_SCAN + (uint32_t)site);
-    dk_multiply(job);
+    dk_multiply_job(job);
     dk_lap(p, DK_STAGE_PRODUCT + (uint32_t)product);
     return nonzeros;
 }
@@ -68,7 +68,7 @@ void dk_layer_job(dk_pass *p, dk_product_job *job, const dk_matrix *w, const flo
     dk_count_macs(p, product, dk_run_job(p, job, site, product) * w->cols);
 }
 
-void dk_add_norm(dk_pass *p, const dk_rows *r, const float *gain, const float *bias) {
+void dk_add_norm_rows(dk_pass *p, const dk_rows *r, const float *gain, const float *bias) {
     dk_plan *plan = p->plan;
     p->kernels->add_norm(plan->x + (p->first + 1) * plan->x_stride, plan->x_stride, r->at,
                          r->stride, r->where + 1, p->rows, gain, bias, p->run->model->config.dim);

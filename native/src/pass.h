@@ -39,7 +39,7 @@ int64_t dk_run_job(dk_pass *p, const dk_product_job *job, dk_site site, dk_produ
 void dk_layer_job(dk_pass *p, dk_product_job *job, const dk_matrix *w, const float *bias,
                   dk_rows out, dk_site site, dk_product product);
 /* x = LN(x + r) for the rows of the chunk. */
-void dk_add_norm(dk_pass *p, const dk_rows *r, const float *gain, const float *bias);
+void dk_add_norm_rows(dk_pass *p, const dk_rows *r, const float *gain, const float *bias);
 
 /* attention.c: Q, K, V of all tokens; then x = LN(x + MHSA(x)) for the tokens of the chunk. */
 void dk_project(dk_pass *p);

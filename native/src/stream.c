@@ -12,16 +12,16 @@ static const float STEP_FIRST = 1.0f, STEP_LEAST = 0.02f;
 size_t dk_stream_size(void) { return sizeof(dk_stream) + DK_ALIGN; }
 
 dk_status dk_stream_init(void *memory, size_t size, const dk_frontend *frontend,
-                         const dk_steady *steady, dk_stream **out) {
+                         const dk_front_end_setting *setting, dk_stream **out) {
     if (!memory || !frontend || !out) return DK_BAD_ARGUMENT;
     if (size < dk_stream_size()) return DK_BAD_MEMORY;
-    if (steady && dk_check_steady(steady)) return DK_BAD_VALUE;
+    if (setting && dk_check_front_end(setting)) return DK_BAD_VALUE;
     dk_arena arena = dk_arena_at(memory);
     dk_stream *stream = (dk_stream *)dk_take(&arena, 1, sizeof *stream);
     memset(stream, 0, sizeof *stream);
     stream->frontend = frontend;
-    if (steady) stream->steady = *steady;
-    if (stream->steady.floor > 0.0) stream->lift = (float)log(stream->steady.floor);
+    if (setting) stream->setting = *setting;
+    if (stream->setting.floor > 0.0) stream->lift = (float)log(stream->setting.floor);
     *out = stream;
     return DK_OK;
 }
@@ -46,7 +46,7 @@ static void smoothed(dk_stream *stream, float *energies) {
 static void floored(dk_stream *stream, float *logs) {
     float step = STEP_FIRST / (1.0f + (float)stream->floored);
     if (step < STEP_LEAST) step = STEP_LEAST;
-    float up = step * (float)stream->steady.quantile, down = step - up;
+    float up = step * (float)stream->setting.quantile, down = step - up;
     for (uint32_t band = 0; band < DK_BANDS; band++) {
         float level = stream->floored ? stream->level[band] : logs[band];
         stream->level[band] = level + (logs[band] > level ? up : -down);
@@ -62,14 +62,14 @@ static uint32_t finish_frames(dk_stream *stream, uint32_t frames, float *feature
     const dk_kernels *kernels = frontend->kernels;
     float *rows = stream->energies;
     kernels->energies(frontend, stream->samples, frames, rows, stream->work);
-    if (stream->steady.smooth) {
+    if (stream->setting.smooth) {
         uint32_t early = stream->begun ? 0 : 1; /* nothing is finished by the very first frame */
         for (uint32_t t = 0; t < frames; t++) smoothed(stream, rows + t * DK_BANDS);
         rows += early * DK_BANDS;
         frames -= early;
     }
     kernels->log_floor(rows, rows, frames * DK_BANDS);
-    for (uint32_t t = 0; stream->steady.floor > 0.0 && t < frames; t++)
+    for (uint32_t t = 0; stream->setting.floor > 0.0 && t < frames; t++)
         floored(stream, rows + t * DK_BANDS);
     kernels->gemm(rows, DK_BANDS, frames, &frontend->dct, NULL, features, DK_COEFFICIENTS);
     return frames;

@@ -1,4 +1,4 @@
-"""Types of the compiled core. Use deltakwt.engine, which checks what it is given."""
+"""Types of the native extension. Use deltakwt.core.engine, which checks its arguments."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class Model:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]: ...
     def memory(self) -> int: ...
 
-class Hearing:
+class StreamRunner:
     def __init__(
         self,
         model: Model,
@@ -60,7 +60,7 @@ class Hearing:
         hop: int,
         reuse: float,
         onset: int,
-        stray: int,
-        heard: NDArray[np.float32],
+        outliers: int,
+        word_posteriors: NDArray[np.float32],
     ) -> None: ...
     def push(self, audio: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int]: ...

@@ -1,4 +1,4 @@
-"""Exported folders, built once for all tests that look at them."""
+"""Exported folders, written once for all tests that use them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from deltakwt.core.setting import FrontEndSetting, Thresholds
-from deltakwt.export.build import missing_tools
+from deltakwt.core.setting import FrontEndSetting, Setting, Thresholds
+from deltakwt.export.boards import missing_tools
 from deltakwt.export.folder import write_folder
-from deltakwt.export.settings import Export
+from deltakwt.export.model import Export
 from deltakwt.listen.decision import Decision
 from deltakwt.weights.folder import load_weights
 from deltakwt.weights.registry import resolve
 
-THRESHOLDS = Thresholds.parse("0.3_0.3_0.3_0.1_0.002_0.1_0.3_0.1")
-STEADY = FrontEndSetting(smooth=True, floor=2.0)
+SETTING = Setting(
+    Thresholds.parse("0.3_0.3_0.3_0.1_0.002_0.1_0.3_0.1"),
+    FrontEndSetting(smooth=True, floor=2.0),
+    "test",
+)
 
 
 def export_of(model: str, kind: str, **changes: object) -> Export:
@@ -25,9 +28,7 @@ def export_of(model: str, kind: str, **changes: object) -> Export:
         "config": weights.config,
         "tensors": weights.tensors,
         "kind": kind,
-        "profile": "test",
-        "thresholds": THRESHOLDS,
-        "steady": STEADY,
+        "setting": SETTING,
         "decision": Decision(on=0.6, off=0.3),
     }
     return Export(**(values | changes))  # type: ignore[arg-type]
@@ -41,7 +42,7 @@ def needs_host() -> None:
 
 @pytest.fixture(scope="session")
 def int8(trained: str) -> Export:
-    """A trained model with int8 weights: what most boards get."""
+    """A trained model with int8 weights, as for most boards."""
     return export_of(trained, "int8")
 
 

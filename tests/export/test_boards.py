@@ -9,8 +9,9 @@ import pytest
 from conftest import CLIPS  # type: ignore[import-not-found]
 
 from deltakwt.audio import read_clip
-from deltakwt.export.build import BOARDS, Report, make, missing_tools, run_board
-from deltakwt.export.measure import samples_of
+from deltakwt.export.boards import BoardReport, make, missing_tools, run_board
+from deltakwt.export.folder import int16_samples
+from deltakwt.export.readme import EMULATED
 
 WORD = "stop"  # one clip more, by semihosting, on the board that is measured
 
@@ -18,20 +19,20 @@ WORD = "stop"  # one clip more, by semihosting, on the board that is measured
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("raw") / WORD
-    samples_of(read_clip(CLIPS / f"{WORD}.flac")).tofile(path)
+    int16_samples(read_clip(CLIPS / f"{WORD}.flac")).tofile(path)
     return path
 
 
 @pytest.fixture(scope="module")
-def here(int8_folder: Path, raw: Path) -> Report:
+def here(int8_folder: Path, raw: Path) -> BoardReport:
     if missing := missing_tools("host"):
         pytest.skip(missing)
     return run_board(int8_folder, "host", [raw])
 
 
-@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("board", EMULATED)
 def test_a_board_computes_the_bits_of_this_machine(
-    board: str, int8_folder: Path, here: Report, raw: Path
+    board: str, int8_folder: Path, here: BoardReport, raw: Path
 ) -> None:
     if missing := missing_tools(board):
         pytest.skip(missing)

@@ -1,4 +1,4 @@
-"""`deltakwt export` as a user meets it."""
+"""The command `deltakwt export`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ def test_it_writes_the_folder_and_says_how_large_it_is(
     assert document["ram_bytes"] < 96 * 1024
     assert "#define DK_HOP_FRAMES 25" in (out / "src" / "config.h").read_text()
     readme = (out / "README.md").read_text()
-    assert "profile dense" in readme
-    assert "| NUCLEO-H743ZI (Cortex-M7) | 2,048 KB | 1024 KB | 480 MHz | yes |" in readme
-    assert "no: flash" in readme  # half floats are too many for a megabyte
+    assert "Setting: dense" in readme
+    nucleo = (
+        "| NUCLEO-H743ZI (Cortex-M7) | 2,048 KB | 1024 KB | 480 MHz | 219% | 0.56 s | no: time |"
+    )
+    assert nucleo in readme  # dense: 261 M instructions, which Cortex-M7 can run in 0.56 s
+    assert "no: flash, time" in readme  # half floats need more than a megabyte
     for name in ("library.properties", "library.json", "zephyr/module.yml", "idf_component.yml"):
         assert (out / name).is_file()
 
@@ -33,8 +36,9 @@ def test_it_writes_the_folder_and_says_how_large_it_is(
     ("arguments", "reason"),
     [
         (["--weights", "int4"], "--weights int4: must be one of f32, f16, int8"),
-        (["--target", "rust"], "--target rust: the only target is c"),
-        (["--steady", "smooth_2"], "--steady belongs to --thresholds"),
+        (["--target", "rust"], "--target rust: must be one of c, bin"),
+        (["--target", "bin", "--weights", "int8"], "--weights int8: --target bin has float32"),
+        (["--front-end", "smooth_2"], "--front-end needs --thresholds"),
         (["--hop", "0.003"], "hop = 0.003: must be 0.01 to 1 second"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The exported code on this machine: against the engine, the Spotter, and nonsense."""
+"""The exported code on this machine: compared with the engine and the Spotter, and fuzzed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from deltakwt.audio import read_blocks, read_clip
 from deltakwt.core.config import Config
 from deltakwt.core.engine import Engine
 from deltakwt.core.model import Model
-from deltakwt.core.setting import Thresholds
-from deltakwt.export.build import Host, make, missing_tools, run_board
-from deltakwt.export.folder import write_folder
-from deltakwt.export.measure import samples_of
-from deltakwt.export.plan import ram_bytes
-from deltakwt.export.settings import Export
+from deltakwt.core.setting import Setting, Thresholds
+from deltakwt.export.boards import Host, make, missing_tools, run_board
+from deltakwt.export.folder import int16_samples, write_folder
+from deltakwt.export.model import Export
+from deltakwt.export.readme import ram_bytes
 from deltakwt.listen.spotter import Spotter
 from deltakwt.weights.folder import random_tensors
 
@@ -42,9 +41,11 @@ def test_the_self_test_passes_and_ram_is_as_planned(int8: Export, int8_folder: P
 def test_int8_agrees_with_the_engine_on_the_stored_weights(int8: Export, host: Host) -> None:
     engine = Engine(int8.config, int8.stored_tensors(), "scalar")
     for word in WORDS:
-        samples = samples_of(read_clip(CLIPS / f"{word}.flac"))
-        features = engine.features(samples.astype(np.float32) / 32768, int8.steady)
-        dense, delta = engine.dense(features), engine.delta(features, int8.thresholds)
+        samples = int16_samples(read_clip(CLIPS / f"{word}.flac"))
+        features = engine.features(samples.astype(np.float32) / 32768, int8.setting.front_end)
+        assert int8.setting.thresholds is not None
+        delta = engine.delta(features, int8.setting.thresholds)
+        dense = engine.dense(features)
         found = host.clip(samples, dense=True)
         assert np.abs(found - dense).max() < 0.1  # K, V and features have 16 bits there
         assert host.clip(samples).argmax() == delta.logits.argmax()
@@ -86,11 +87,12 @@ def assert_agrees_with_the_engine(
     config: Config, text: str, like: Export, tmp_path: Path, macs: float
 ) -> None:
     tensors, thresholds = random_tensors(config), Thresholds.parse(text)
-    export = Export("random", config, tensors, "f32", "p", thresholds, like.steady, like.decision)
+    setting = Setting(thresholds, like.setting.front_end)
+    export = Export("random", config, tensors, "f32", setting, like.decision)
     write_folder(export, tmp_path / "out")
     host, engine = Host(tmp_path / "out", len(config.labels)), Engine(config, tensors, "scalar")
-    samples = samples_of(read_clip(CLIPS / "go.flac"))
-    features = engine.features(samples.astype(np.float32) / 32768, export.steady)
+    samples = int16_samples(read_clip(CLIPS / "go.flac"))
+    features = engine.features(samples.astype(np.float32) / 32768, setting.front_end)
     assert np.abs(host.clip(samples, dense=True) - engine.dense(features)).max() < 1e-4
     run = engine.delta(features, thresholds)
     assert np.abs(host.clip(samples) - run.logits).max() < 0.05
@@ -100,10 +102,9 @@ def assert_agrees_with_the_engine(
 @pytest.mark.parametrize("block", [1600, 37])
 def test_a_stream_gives_the_spotters_events(int8: Export, host: Host, block: int) -> None:
     sound = np.concatenate(list(read_blocks(CLIPS / "sentence.flac")))[: 16_000 * 4]
-    samples = samples_of(sound)
+    samples = int16_samples(sound)
     model = Model(int8.config, Engine(int8.config, int8.stored_tensors()))
-    model.thresholds, model.steady = int8.thresholds, int8.steady
-    spotter = Spotter(model, decision=int8.decision)
+    spotter = Spotter(model, setting=int8.setting, decision=int8.decision)
     wanted = spotter.push(samples.astype(np.float32) / 32768)
     host.start()
     found = [
@@ -125,7 +126,7 @@ def test_digital_silence_in_a_stream_costs_nothing(host: Host) -> None:
     assert host.macs.sum() == 0
 
 
-def test_no_undefined_behaviour_and_no_nan_on_nonsense(int8_folder: Path) -> None:
+def test_no_undefined_behaviour_and_no_nan_on_random_sound(int8_folder: Path) -> None:
     assert "nothing found" in make(int8_folder, "fuzz", "SEEDS=3")
 
 

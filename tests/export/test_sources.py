@@ -1,7 +1,8 @@
-"""The numbers in the exported sources are the model's."""
+"""The exported C sources hold the numbers and labels of the model."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +16,11 @@ from deltakwt.core.config import Config
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.frontend import mfcc
-from deltakwt.export.arrays import number
-from deltakwt.export.clips import WORD, word_samples
-from deltakwt.export.folder import write_folder
-from deltakwt.export.settings import Export, config_source, profile_source
-from deltakwt.export.tables import tables
-from deltakwt.export.weights import quantise, stored
+from deltakwt.core.setting import Setting
+from deltakwt.export.folder import WORD, word_samples, write_folder
+from deltakwt.export.model import Export, quantise, stored
+from deltakwt.export.readme import PUBLIC_BOARDS, board_row, shortest_hop
+from deltakwt.export.sources import config_source, number, profile_source, tables
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
@@ -58,18 +58,35 @@ def test_the_tables_give_the_front_ends_features(int8: Export) -> None:
 def test_stored_weights_are_what_the_engine_gets(int8: Export) -> None:
     """Rounded to int8, the model still names the self-test's word."""
     engine = Engine(int8.config, int8.stored_tensors())
-    features = engine.features(word_samples().astype(np.float32) / 32768, int8.steady)
+    features = engine.features(word_samples().astype(np.float32) / 32768, int8.setting.front_end)
     exact = Engine(int8.config, int8.tensors).dense(features)
     assert np.abs(engine.dense(features) - exact).max() < 0.3
     assert WORD.stem in int8.config.labels
 
 
-def test_labels_cannot_break_the_c_source(int8: Export) -> None:
-    odd = ("_silence_", 'quo"te\\', "*/ end", "naïve")
+def test_labels_are_exact_in_c_and_cannot_break_the_source(int8: Export) -> None:
+    odd = ("_silence_", 'quo"te\\', "*/ end", "naïve", "a\nb", "a\rb", "a_b", "??/")
     config = Config(int8.config.dim, int8.config.heads, int8.config.mlp, labels=odd)
-    export = Export('na"me', config, int8.tensors, "int8", "*/", None, int8.steady, int8.decision)
-    assert '"quo_te_", "_/ end", "na_ve"' in profile_source(export)
-    assert 'DK_MODEL_NAME "na_me, int8 weights, profile _/"' in config_source(export)
+    export = Export('na"me', config, int8.tensors, "int8", Setting(name="*/"), int8.decision)
+    source = profile_source(export)
+    assert r'"quo\042te\134", "*/ end", "na\303\257ve", "a\012b", "a\015b", "a_b"' in source
+    assert r'"\077\077/"' in source
+    assert "/* Setting: __. */" in source
+    assert r'DK_MODEL_NAME "na\042me, int8 weights, setting */"' in config_source(export)
+
+
+def test_a_board_fits_only_if_memory_and_time_suffice(int8: Export) -> None:
+    boards = {board.name.split()[0]: board for board in PUBLIC_BOARDS}
+    teensy, arduino = boards["Teensy"], boards["Arduino"]
+    slow = replace(int8, decision=replace(int8.decision, hop=0.5))
+    word = 11_500_000  # MACs of a word; 66.9 M instructions were measured for it
+    assert board_row(int8, teensy, word)[-1] == "no: time"  # a hop of 0.1 s
+    assert board_row(slow, teensy, word)[-1] == "yes"
+    assert board_row(slow, teensy, word)[4] == "24%"
+    assert board_row(slow, arduino, word)[-1] == "no: time"
+    assert shortest_hop(int8, word, teensy) == 0.12
+    large = replace(int8, config=replace(int8.config, frames=300))
+    assert board_row(large, boards["STM32F407"], word)[-1] == "no: RAM, time"
 
 
 def test_a_folder_in_use_is_left_alone(int8: Export, tmp_path: Path) -> None:
@@ -81,6 +98,6 @@ def test_a_folder_in_use_is_left_alone(int8: Export, tmp_path: Path) -> None:
 
 def test_a_kind_or_shape_that_cannot_be_exported_is_told(int8: Export) -> None:
     with pytest.raises(DeltakwtError, match="one of f32, f16, int8"):
-        Export("m", int8.config, {}, "int4", "p", None, int8.steady, int8.decision)
+        Export("m", int8.config, {}, "int4", Setting(), int8.decision)
     with pytest.raises(DeltakwtError, match="multiple of 8"):
-        Export("m", Config(20, 5, 40), {}, "int8", "p", None, int8.steady, int8.decision)
+        Export("m", Config(20, 5, 40), {}, "int8", Setting(), int8.decision).check_board()

@@ -1,6 +1,6 @@
 /* The core as a whole, on random weights: instruction sets agree, thresholds of zero are dense,
- * long sounds go through in chunks, streams equal clips, a stream is heard alike however it is cut,
- * and bad arguments are refused. */
+ * long sounds run in chunks, streams equal clips, the logits of a stream do not depend on how it is
+ * cut into blocks, and bad arguments are refused. */
 #include "check.h"
 
 #include "deltakwt.h"
@@ -8,7 +8,7 @@
 static const dk_config SMALL = {24, 3, 40, 3, 5, 20, 7};
 static const dk_config LONG = {16, 1, 20, 2, 4, 300, 6};  /* more tokens than one chunk */
 static const dk_config WIDE = {128, 2, 192, 2, 5, 20, 7}; /* wide enough for panels */
-static const dk_config EARS = {16, 1, 20, 2, 4, 30, DK_COEFFICIENTS};
+static const dk_config STREAM = {16, 1, 20, 2, 4, 30, DK_COEFFICIENTS};
 static const dk_config ONE = {8, 2, 8, 1, 2, 1, 3};
 
 typedef struct {
@@ -124,7 +124,7 @@ static void test_model(const dk_config *c, int is_half) {
     free(features), free(theta), free(dense), free(other);
 }
 
-static void test_front_end(dk_isa isa, const dk_steady *steady) {
+static void test_front_end(dk_isa isa, const dk_front_end_setting *setting) {
     enum { SAMPLES = 5000 };
     float *audio = (float *)malloc(SAMPLES * sizeof *audio);
     for (int i = 0; i < SAMPLES; i++) audio[i] = uniform() / 4.0f;
@@ -137,8 +137,9 @@ static void test_front_end(dk_isa isa, const dk_steady *steady) {
     void *scratch = malloc(scratch_size);
     float *clip = (float *)malloc(frames * DK_COEFFICIENTS * sizeof *clip);
     float *streamed = (float *)malloc(frames * DK_COEFFICIENTS * sizeof *streamed);
-    CHECK(dk_features(frontend, audio, SAMPLES, steady, scratch, scratch_size, clip) == DK_OK, "-");
-    CHECK(dk_stream_init(state, dk_stream_size(), frontend, steady, &stream) == DK_OK, "init");
+    CHECK(dk_features(frontend, audio, SAMPLES, setting, scratch, scratch_size, clip) == DK_OK,
+          "-");
+    CHECK(dk_stream_init(state, dk_stream_size(), frontend, setting, &stream) == DK_OK, "init");
     for (size_t at = 0, block = 1; at < SAMPLES; at += block, block = block * 3 % 701) {
         if (block > SAMPLES - at) block = SAMPLES - at;
         uint32_t room = dk_stream_rows(stream, block), made;
@@ -149,15 +150,15 @@ static void test_front_end(dk_isa isa, const dk_steady *steady) {
         rows += made;
         free(out);
     }
-    uint32_t late = steady && steady->smooth ? 1 : 0; /* its right neighbour is still missing */
+    uint32_t late = setting && setting->smooth ? 1 : 0; /* its right neighbour is still missing */
     CHECK(rows == frames - late, "%u rows of %u frames", rows, frames);
-    if (!steady || steady->floor == 0.0) {
+    if (!setting || setting->floor == 0.0) {
         float worst = largest_difference(clip, streamed, rows * DK_COEFFICIENTS);
         CHECK(worst < 1e-4f, "stream against clip: %g", (double)worst);
     }
     for (uint32_t i = 0; i < rows * DK_COEFFICIENTS; i++) CHECK(isfinite(streamed[i]), "NaN");
     audio[7] = NAN;
-    CHECK(dk_features(frontend, audio, SAMPLES, steady, scratch, scratch_size, clip) ==
+    CHECK(dk_features(frontend, audio, SAMPLES, setting, scratch, scratch_size, clip) ==
               DK_BAD_VALUE,
           "NaN");
     audio[7] = 1e30f;
@@ -167,76 +168,83 @@ static void test_front_end(dk_isa isa, const dk_steady *steady) {
 }
 
 /* Windows of a stream, pushed in blocks of up to `longest` samples: (windows, labels) logits. */
-static uint32_t hear(dk_hearing *hearing, const float *audio, size_t samples, size_t longest,
-                     float *logits, uint32_t *computed) {
+static uint32_t run_stream(dk_stream_runner *runner, const float *audio, size_t samples,
+                           size_t longest, float *logits, uint32_t *computed) {
     uint32_t windows = 0;
     *computed = 0;
     for (size_t at = 0, block = 1; at < samples; at += block, block = block * 3 % longest + 1) {
         if (block > samples - at) block = samples - at;
-        uint32_t room = dk_hearing_windows(hearing, block);
-        dk_heard heard;
-        float *out = (float *)malloc((room * EARS.labels + 1) * sizeof *out);
-        CHECK(dk_hearing_push(hearing, audio + at, block, out, &heard) == DK_OK, "push");
-        CHECK(heard.windows <= room, "%u windows, %u promised", heard.windows, room);
-        CHECK((heard.macs > 0) == (heard.computed > 0), "%u computed", heard.computed);
-        memcpy(logits + windows * EARS.labels, out, heard.windows * EARS.labels * sizeof *out);
-        windows += heard.windows;
-        *computed += heard.computed;
+        uint32_t room = dk_stream_runner_windows(runner, block);
+        dk_stream_counts counts;
+        float *out = (float *)malloc((room * STREAM.labels + 1) * sizeof *out);
+        CHECK(dk_stream_runner_push(runner, audio + at, block, out, &counts) == DK_OK, "push");
+        CHECK(counts.windows <= room, "%u windows, %u promised", counts.windows, room);
+        CHECK((counts.macs > 0) == (counts.computed > 0), "%u computed", counts.computed);
+        memcpy(logits + windows * STREAM.labels, out, counts.windows * STREAM.labels * sizeof *out);
+        windows += counts.windows;
+        *computed += counts.computed;
         free(out);
     }
     return windows;
 }
 
-static void test_hearing(dk_isa isa) {
+static void test_stream_runner(dk_isa isa) {
     enum { SAMPLES = 40000, HOP = 7, MOST = (SAMPLES / DK_HOP) / HOP };
-    const float heard[] = {2.0f, 2.0f, 0.5f, 0.5f};
-    const dk_listening how = {{1, 2.0, 0.2}, HOP, 1.0f, 10, 20, heard};
-    weights w = random_weights(&EARS);
-    size_t model_size = dk_model_size(&EARS), size = dk_hearing_size(&EARS);
+    const float word_posteriors[] = {2.0f, 2.0f, 0.5f, 0.5f};
+    const dk_stream_options options = {{1, 2.0, 0.2}, HOP, 1.0f, 10, 20, word_posteriors};
+    weights w = random_weights(&STREAM);
+    size_t model_size = dk_model_size(&STREAM), size = dk_stream_runner_size(&STREAM);
     void *front = malloc(dk_frontend_size()), *memory = malloc(model_size);
-    char *ears = (char *)malloc(size + 1);
+    char *state = (char *)malloc(size + 1);
     const dk_frontend *frontend;
     const dk_model *model;
-    dk_hearing *hearing;
+    dk_stream_runner *runner;
     float *audio = (float *)malloc(SAMPLES * sizeof *audio), theta[2 * DK_SITES];
     for (int i = 0; i < SAMPLES; i++) audio[i] = uniform() * (i / 8000 % 2 ? 0.2f : 0.01f);
     for (int i = 0; i < 2 * DK_SITES; i++) theta[i] = 0.1f;
     CHECK(dk_frontend_init(front, dk_frontend_size(), isa, &frontend) == DK_OK, "-");
-    CHECK(dk_model_init(memory, model_size, &EARS, (const float *const *)w.tensors, isa, &model) ==
-              DK_OK,
+    CHECK(dk_model_init(memory, model_size, &STREAM, (const float *const *)w.tensors, isa,
+                        &model) == DK_OK,
           "-");
     float logits[2][MOST * 4];
     uint32_t windows[2], computed[2];
     for (int i = 0; i < 2; i++) {
-        memset(ears, 0x7f, size + 1);
-        CHECK(dk_hearing_init(ears + 1, size, model, frontend, theta, &how, &hearing) == DK_OK,
+        memset(state, 0x7f, size + 1);
+        CHECK(dk_stream_runner_init(state + 1, size, model, frontend, theta, &options, &runner) ==
+                  DK_OK,
               "-");
         windows[i] =
-            hear(hearing, audio, SAMPLES, i ? 900 : (size_t)SAMPLES, logits[i], &computed[i]);
+            run_stream(runner, audio, SAMPLES, i ? 900 : (size_t)SAMPLES, logits[i], &computed[i]);
     }
-    CHECK(windows[0] == (dk_frames(SAMPLES) - 1 - EARS.frames) / HOP + 1, "%u", windows[0]);
+    CHECK(windows[0] == (dk_frames(SAMPLES) - 1 - STREAM.frames) / HOP + 1, "%u", windows[0]);
     CHECK(windows[0] == windows[1] && computed[0] == computed[1], "%u windows", windows[1]);
     CHECK(1 < computed[0] && computed[0] < windows[0], "%u computed", computed[0]);
-    CHECK(!memcmp(logits[0], logits[1], windows[0] * EARS.labels * sizeof(float)), "other logits");
+    CHECK(!memcmp(logits[0], logits[1], windows[0] * STREAM.labels * sizeof(float)),
+          "other logits");
 
-    dk_listening bad = how;
+    dk_stream_options bad = options;
     bad.hop = 0;
-    CHECK(dk_hearing_init(ears, size, model, frontend, theta, &bad, &hearing) == DK_BAD_ARGUMENT,
+    CHECK(dk_stream_runner_init(state, size, model, frontend, theta, &bad, &runner) ==
+              DK_BAD_ARGUMENT,
           "-");
-    bad = how;
-    bad.onset = EARS.frames + 1;
-    CHECK(dk_hearing_init(ears, size, model, frontend, theta, &bad, &hearing) == DK_BAD_ARGUMENT,
+    bad = options;
+    bad.onset = STREAM.frames + 1;
+    CHECK(dk_stream_runner_init(state, size, model, frontend, theta, &bad, &runner) ==
+              DK_BAD_ARGUMENT,
           "-");
-    bad = how;
+    bad = options;
     bad.reuse = NAN;
-    CHECK(dk_hearing_init(ears, size, model, frontend, theta, &bad, &hearing) == DK_BAD_VALUE, "-");
-    CHECK(dk_hearing_init(ears, size - 1, model, frontend, theta, &how, &hearing) == DK_BAD_MEMORY,
+    CHECK(dk_stream_runner_init(state, size, model, frontend, theta, &bad, &runner) == DK_BAD_VALUE,
           "-");
-    CHECK(dk_hearing_init(ears, size, model, frontend, NULL, &how, &hearing) == DK_OK, "dense");
-    dk_heard counts;
+    CHECK(dk_stream_runner_init(state, size - 1, model, frontend, theta, &options, &runner) ==
+              DK_BAD_MEMORY,
+          "-");
+    CHECK(dk_stream_runner_init(state, size, model, frontend, NULL, &options, &runner) == DK_OK,
+          "dense");
+    dk_stream_counts counts;
     audio[7] = NAN;
-    CHECK(dk_hearing_push(hearing, audio, 100, logits[0], &counts) == DK_BAD_VALUE, "NaN");
-    free(front), free(memory), free(ears), free(audio);
+    CHECK(dk_stream_runner_push(runner, audio, 100, logits[0], &counts) == DK_BAD_VALUE, "NaN");
+    free(front), free(memory), free(state), free(audio);
     free_weights(&w);
 }
 
@@ -277,13 +285,13 @@ int main(void) {
     test_model(&WIDE, 0);
     test_model(&WIDE, 1);
     test_model(&ONE, 0);
-    const dk_steady smooth = {1, 0.0, 0.2}, floored = {1, 2.0, 0.2};
+    const dk_front_end_setting smooth = {1, 0.0, 0.2}, floored = {1, 2.0, 0.2};
     for (int isa = 0; isa < DK_ISAS; isa++) {
         if (!dk_isa_available((dk_isa)isa)) continue;
         test_front_end((dk_isa)isa, NULL);
         test_front_end((dk_isa)isa, &smooth);
         test_front_end((dk_isa)isa, &floored);
-        test_hearing((dk_isa)isa);
+        test_stream_runner((dk_isa)isa);
         printf("%s checked\n", dk_isa_name((dk_isa)isa));
     }
     test_refusals();

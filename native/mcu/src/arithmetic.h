@@ -27,7 +27,7 @@ static inline float dk_float(uint32_t bits) {
 }
 
 /* Twice the bit pattern: it orders |a|, so comparing magnitudes needs no float compare. */
-static inline uint32_t dk_size(float a) { return dk_bits(a) << 1; }
+static inline uint32_t dk_magnitude(float a) { return dk_bits(a) << 1; }
 
 static inline float dk_least(float a, float b) { return a < b ? a : b; }
 static inline float dk_most(float a, float b) { return a > b ? a : b; }
@@ -67,7 +67,8 @@ static inline float dk_gelu(float x) {
 #define DK_REPEAT_4(M) M(0) M(1) M(2) M(3)
 
 /* x (n) = LayerNorm(x + r) * gain + bias. */
-static inline void dk_add_norm(float *x, const float *r, const float *gain, const float *bias) {
+static inline void dk_add_norm_token(float *x, const float *r, const float *gain,
+                                     const float *bias) {
     float mean = 0.0f, variance = 0.0f;
     for (float *v = x, *end = x + DK_DIM; v < end; v += 4, r += 4) {
 #define DK_ADD(k)                                                                                  \
@@ -111,16 +112,9 @@ static inline float dk_from_weight(dk_weight w) {
 #ifdef DK_SMALL
 static inline dk_kv dk_to_kv(float a) { return (dk_kv)((dk_bits(a) + 0x8000u) >> 16); }
 static inline float dk_from_kv(dk_kv a) { return dk_float((uint32_t)a << 16); }
-static inline dk_feature dk_to_feature(float a) {
-    a = a * 64.0f + (a < 0.0f ? -0.5f : 0.5f);
-    return (dk_feature)(a < -32767.0f ? -32767.0f : a > 32767.0f ? 32767.0f : a);
-}
-static inline float dk_from_feature(dk_feature a) { return (float)a * (1.0f / 64.0f); }
 #else
 static inline dk_kv dk_to_kv(float a) { return a; }
 static inline float dk_from_kv(dk_kv a) { return a; }
-static inline dk_feature dk_to_feature(float a) { return a; }
-static inline float dk_from_feature(dk_feature a) { return a; }
 #endif
 
 #endif

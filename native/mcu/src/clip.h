@@ -1,4 +1,4 @@
-/* The two halves of dk_clip, for measuring them. */
+/* The two halves of dk_clip, so that they can be measured separately. */
 #ifndef DK_CLIP_H
 #define DK_CLIP_H
 

@@ -8,8 +8,8 @@
  *         while (dk_result(&event)) react(dk_labels[event.label], event.score);
  *     }
  *
- * One stream, one static block of memory (DK_RAM_BYTES), no heap, no operating system. Not for two
- * threads at once.
+ * One stream, one static block of memory (DK_RAM_BYTES), no heap, no operating system. Only one
+ * thread may call these functions. engine.h says why this engine and the library's are separate.
  */
 #ifndef DK_H
 #define DK_H
@@ -26,13 +26,14 @@ typedef struct {
     uint32_t label;      /* of dk_labels */
     float score;         /* 0..1 */
     uint64_t start, end; /* samples between which the word lies */
-    uint64_t time;       /* samples that had to be heard before it was decided */
+    uint64_t time;       /* samples that were needed to decide it */
 } dk_event;
 
-void dk_init(void);                                 /* start, or start again */
-void dk_push(const int16_t *samples, size_t count); /* sound as it comes */
-int dk_result(dk_event *event);                     /* the next word found; 0: none */
-/* One second (16,000 samples) by itself: the best label, and the logits of all. Ends the stream. */
+void dk_init(void);                                 /* starts a stream, or restarts it */
+void dk_push(const int16_t *samples, size_t count); /* adds the next samples */
+int dk_result(dk_event *event);                     /* 1: the next word is in *event; 0: none */
+/* Classifies one second (16,000 samples): returns the best label and the logits of all labels. Ends
+ * the stream. */
 uint32_t dk_clip(const int16_t *samples, float *logits);
 const uint32_t *dk_macs(void); /* (6) MACs of each product of the last inference */
 extern const char *const dk_labels[];

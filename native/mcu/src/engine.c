@@ -37,36 +37,37 @@ static float *room(dk_work *work, uint32_t which) {
     (void)work, (void)which;
     return NULL;
 #else
-    return work->unpacked + which * DK_DIM * DK_BLOCK;
+    return work->unpacked + which * DK_DIM * DK_COLUMN_BLOCK;
 #endif
 }
 
-/* ---- keys and values: columns first .. first + DK_BLOCK - 1 of W_K and W_V, of all tokens ---- */
+/* ---- keys and values: columns first .. first + DK_COLUMN_BLOCK - 1 of W_K and W_V, of all tokens
+ * ---- */
 
 /* A kept key is stored as the difference to what is stored of it already, so that rounding does
  * not add up. */
-static void store_key(dk_work *work, uint32_t feature, float *told, float key) {
+static void store_key(dk_work *work, uint32_t feature, float *stored, float key) {
     const float scale = 1.0f / sqrtf((float)DK_HEAD_DIM);
     uint32_t column = work->columns;
-    dk_kv delta = dk_to_kv(dk_mac(scale, key, -*told));
+    dk_kv delta = dk_to_kv(dk_mac(scale, key, -*stored));
     work->a.kv.keys[feature][column] = delta;
     work->a.kv.key_mask[feature][column / 32] |= 1u << column % 32;
     work->kept_k[feature]++;
-    *told += dk_from_kv(delta);
+    *stored += dk_from_kv(delta);
 }
 
 static void store_column(const pass *p, uint32_t token, uint32_t first) {
     dk_work *work = p->work;
     dk_keys_state *s = &work->s.keys;
     int fresh = is_exact(p, DK_SITE_X, token);
-    uint32_t kept = dk_keep(s->key_moved, s->key, DK_BLOCK, theta_of(p, DK_SITE_K), fresh,
+    uint32_t kept = dk_keep(s->key_moved, s->key, DK_COLUMN_BLOCK, theta_of(p, DK_SITE_K), fresh,
                             is_exact(p, DK_SITE_K, token), work->list);
     for (const dk_entry *e = work->list, *end = e + kept; e < end; e++)
-        store_key(work, first + e->index, &s->told[e->index], s->key[e->index]);
-    dk_keep(s->value_moved, s->value, DK_BLOCK, theta_of(p, DK_SITE_V), fresh,
+        store_key(work, first + e->index, &s->stored[e->index], s->key[e->index]);
+    dk_keep(s->value_moved, s->value, DK_COLUMN_BLOCK, theta_of(p, DK_SITE_V), fresh,
             is_exact(p, DK_SITE_V, token), work->list);
     dk_kv *value = &work->a.kv.values[work->columns][first];
-    for (uint32_t i = 0; i < DK_BLOCK; i++) value[i] = dk_to_kv(s->value[i]);
+    for (uint32_t i = 0; i < DK_COLUMN_BLOCK; i++) value[i] = dk_to_kv(s->value[i]);
     work->times[work->columns++] = 0.0f;
 }
 
@@ -74,26 +75,26 @@ static void keys_and_values(const pass *p, uint32_t first) {
     dk_work *work = p->work;
     dk_keys_state *s = &work->s.keys;
     const dk_matrix *w = &p->weights->qkv;
-    dk_floats wk = dk_unpack(w, 0, DK_DIM, DK_DIM + first, DK_BLOCK, room(work, 0));
-    dk_floats wv = dk_unpack(w, 0, DK_DIM, 2 * DK_DIM + first, DK_BLOCK, room(work, 1));
+    dk_floats wk = dk_unpack(w, 0, DK_DIM, DK_DIM + first, DK_COLUMN_BLOCK, room(work, 0));
+    dk_floats wv = dk_unpack(w, 0, DK_DIM, 2 * DK_DIM + first, DK_COLUMN_BLOCK, room(work, 1));
     work->columns = 0;
-    memset(s->told, 0, sizeof s->told);
-    memset(work->a.kv.keys[first], 0, DK_BLOCK * sizeof work->a.kv.keys[0]);
-    memset(work->a.kv.key_mask[first], 0, DK_BLOCK * sizeof work->a.kv.key_mask[0]);
+    memset(s->stored, 0, sizeof s->stored);
+    memset(work->a.kv.keys[first], 0, DK_COLUMN_BLOCK * sizeof work->a.kv.keys[0]);
+    memset(work->a.kv.key_mask[first], 0, DK_COLUMN_BLOCK * sizeof work->a.kv.key_mask[0]);
     for (uint32_t t = 0; t < DK_TOKENS; t++) {
         int exact = is_exact(p, DK_SITE_X, t);
         float theta = theta_of(p, DK_SITE_X);
         uint32_t kept =
             first ? dk_recall_token(work->x[t], s->x, exact, work->list, work->mask[t])
                   : dk_scan_token(work->x[t], s->x, theta, exact, work->list, work->mask[t]);
-        p->macs[DK_XW] += kept * 2 * DK_BLOCK;
+        p->macs[DK_XW] += kept * 2 * DK_COLUMN_BLOCK;
         if (kept) {
             if (exact) {
                 memset(s->key_moved, 0, sizeof s->key_moved);
                 memset(s->value_moved, 0, sizeof s->value_moved);
             }
-            add_rows(work->list, kept, wk.at, wk.stride, s->key_moved, DK_BLOCK);
-            add_rows(work->list, kept, wv.at, wv.stride, s->value_moved, DK_BLOCK);
+            add_rows(work->list, kept, wk.at, wk.stride, s->key_moved, DK_COLUMN_BLOCK);
+            add_rows(work->list, kept, wv.at, wv.stride, s->value_moved, DK_COLUMN_BLOCK);
             store_column(p, t, first);
         }
         work->times[work->columns - 1] += 1.0f;
@@ -126,7 +127,7 @@ static void add_scores(dk_work *work, uint32_t first, uint32_t kept, uint32_t co
             *whole++ = *e; /* going from change to change would take longer */
     }
     kept = (uint32_t)(whole - work->list);
-    add_kv_rows(work->list, kept, work->a.kv.keys[first], DK_COLUMNS, s->changes, columns);
+    add_kv_rows(work->list, kept, work->a.kv.keys[first], DK_KEY_COLUMNS, s->changes, columns);
     float change = 0.0f;
     for (uint32_t c = 0; c < columns; c += 4) {
 #define DK_CHANGE(k) s->scores_moved[c + k] += change += s->changes[c + k];
@@ -138,11 +139,11 @@ static void add_scores(dk_work *work, uint32_t first, uint32_t kept, uint32_t co
  * the sum over the tokens. Floats keep their precision far from one, so the top may be far off.
  * Columns that fill the last group of four belong to no token and count zero times. */
 static float powers(const dk_work *work, dk_attention_state *s, uint32_t kept, int exact) {
-    const uint32_t lowest = dk_bits(1e-12f), highest = dk_bits(1e12f), step = dk_size(0.25f);
+    const uint32_t lowest = dk_bits(1e-12f), highest = dk_bits(1e12f), step = dk_magnitude(0.25f);
     int stale = exact;
     for (const dk_entry *e = work->list, *end = e + kept; e < end && !stale; e++) {
         float *power = &s->power[e->index];
-        if (dk_size(e->value) < step && dk_bits(*power) - lowest < highest - lowest) {
+        if (dk_magnitude(e->value) < step && dk_bits(*power) - lowest < highest - lowest) {
             *power *= dk_exp_small(e->value); /* in half the time */
             continue;
         }
@@ -172,10 +173,10 @@ static uint32_t scan_softmax(const pass *p, float sum, int exact) {
     dk_work *work = p->work;
     dk_attention_state *s = &work->s.attention;
     float scale = 1.0f / sum, tokens = 0.0f;
-    uint32_t kept = 0, limit = dk_size(theta_of(p, DK_SITE_SOFTMAX));
+    uint32_t kept = 0, limit = dk_magnitude(theta_of(p, DK_SITE_SOFTMAX));
     for (uint32_t c = 0; c < work->columns; c++) {
         float now = s->power[c] * scale, delta = exact ? now : now - s->softmax[c];
-        if (!exact && dk_size(delta) <= limit) continue;
+        if (!exact && dk_magnitude(delta) <= limit) continue;
         s->softmax[c] = now;
         work->list[kept].index = c;
         work->list[kept++].value = delta * work->times[c];
@@ -260,11 +261,11 @@ static void attention(const pass *p, uint32_t head, uint32_t tokens) {
         result = work->heads_partial[t];
         if (head + 1 < DK_HEADS) continue;
 #endif
-        dk_add_norm(work->x[t], result, w->norm1, w->norm1_bias);
+        dk_add_norm_token(work->x[t], result, w->norm1, w->norm1_bias);
     }
 }
 
-/* ---- MLP: hidden features first .. first + DK_BLOCK - 1, one token ---- */
+/* ---- MLP: hidden features first .. first + DK_COLUMN_BLOCK - 1, one token ---- */
 
 /* How far may a hidden value move before its GELU is theta away from the reference, now that it is
  * `delta` away? The GELU's slope at h is between -0.13 and 0.55 + 0.66 h, or 1.13 if that is less;
@@ -277,15 +278,15 @@ static void set_slack(dk_mlp_state *s, uint32_t i, float delta, float theta) {
     float down = dk_least(below * flat, above * falling);
     s->moved[i] = 0.5f * (down - up);
     s->centre[i] -= s->moved[i];
-    s->slack[i] = dk_size(0.5f * (up + down));
+    s->slack[i] = dk_magnitude(0.5f * (up + down));
 }
 
 /* Which hidden values moved far enough to matter. */
 static uint32_t scan_hidden(const dk_mlp_state *s, dk_entry *list) {
     dk_entry *kept = list;
-    for (uint32_t i = 0; i < DK_BLOCK; i += 4) {
+    for (uint32_t i = 0; i < DK_COLUMN_BLOCK; i += 4) {
 #define DK_MOVED(k)                                                                                \
-    if (dk_size(s->moved[i + k]) > s->slack[i + k]) kept++->index = i + k;
+    if (dk_magnitude(s->moved[i + k]) > s->slack[i + k]) kept++->index = i + k;
         DK_REPEAT_4(DK_MOVED)
     }
     return (uint32_t)(kept - list);
@@ -294,12 +295,12 @@ static uint32_t scan_hidden(const dk_mlp_state *s, dk_entry *list) {
 /* The GELU's kept deltas, of hidden values that may have some. */
 static uint32_t scan_gelu(dk_mlp_state *s, float theta, dk_entry *list) {
     dk_entry *kept = list;
-    uint32_t limit = dk_size(theta);
+    uint32_t limit = dk_magnitude(theta);
     for (const dk_entry *e = list, *end = list + scan_hidden(s, list); e < end; e++) {
         uint32_t i = e->index;
         s->centre[i] += s->moved[i];
         float now = dk_gelu(s->centre[i]), delta = now - s->reference[i];
-        if (dk_size(delta) > limit) {
+        if (dk_magnitude(delta) > limit) {
             s->reference[i] = now;
             kept->index = i;
             kept++->value = delta;
@@ -312,7 +313,7 @@ static uint32_t scan_gelu(dk_mlp_state *s, float theta, dk_entry *list) {
 
 /* All of them. */
 static uint32_t exact_gelu(dk_mlp_state *s, float theta, dk_entry *list) {
-    for (uint32_t i = 0; i < DK_BLOCK; i++) {
+    for (uint32_t i = 0; i < DK_COLUMN_BLOCK; i++) {
         s->centre[i] += s->moved[i];
         s->moved[i] = 0.0f;
         s->reference[i] = dk_gelu(s->centre[i]);
@@ -320,7 +321,7 @@ static uint32_t exact_gelu(dk_mlp_state *s, float theta, dk_entry *list) {
         list[i].value = s->reference[i];
         if (theta >= 0.0f) set_slack(s, i, 0.0f, theta);
     }
-    return DK_BLOCK;
+    return DK_COLUMN_BLOCK;
 }
 
 /* The deltas of the output add up over the blocks; at the end they move the token's output. */
@@ -339,16 +340,16 @@ static void feed_forward(const pass *p, uint32_t first, uint32_t tokens) {
     dk_work *work = p->work;
     const dk_layer *w = p->weights;
     dk_mlp_state *s = &work->s.mlp;
-    dk_floats w1 = dk_unpack(&w->mlp_in, 0, DK_DIM, first, DK_BLOCK, room(work, 0));
-    dk_floats w2 = dk_unpack(&w->mlp_out, first, DK_BLOCK, 0, DK_DIM, room(work, 1));
+    dk_floats w1 = dk_unpack(&w->mlp_in, 0, DK_DIM, first, DK_COLUMN_BLOCK, room(work, 0));
+    dk_floats w2 = dk_unpack(&w->mlp_out, first, DK_COLUMN_BLOCK, 0, DK_DIM, room(work, 1));
     uint32_t run = 0; /* tokens with the same input have the same output */
-    int is_last_block = first + DK_BLOCK == DK_MLP;
+    int is_last_block = first + DK_COLUMN_BLOCK == DK_MLP;
     for (uint32_t t = 0; t < tokens; t++) {
         float *x = work->x[t], theta = theta_of(p, DK_SITE_MLP_IN);
         int exact = is_exact(p, DK_SITE_MLP_IN, t);
         uint32_t kept = first ? dk_recall_token(x, s->x, exact, work->list, work->mask[t])
                               : dk_scan_token(x, s->x, theta, exact, work->list, work->mask[t]);
-        p->macs[DK_MLP1] += kept * DK_BLOCK;
+        p->macs[DK_MLP1] += kept * DK_COLUMN_BLOCK;
         if (kept) {
             float *delta = work->a.partial[t ? ++run : 0];
             if (!first) memset(delta, 0, DK_DIM * sizeof *delta);
@@ -356,7 +357,7 @@ static void feed_forward(const pass *p, uint32_t first, uint32_t tokens) {
                 memset(s->centre, 0, sizeof s->centre);
                 memcpy(s->moved, w->mlp_in_bias + first, sizeof s->moved);
             }
-            add_rows(work->list, kept, w1.at, w1.stride, s->moved, DK_BLOCK);
+            add_rows(work->list, kept, w1.at, w1.stride, s->moved, DK_COLUMN_BLOCK);
             theta = theta_of(p, DK_SITE_MLP_HIDDEN);
             kept = is_exact(p, DK_SITE_MLP_HIDDEN, t) ? exact_gelu(s, theta, work->list)
                                                       : scan_gelu(s, theta, work->list);
@@ -364,7 +365,7 @@ static void feed_forward(const pass *p, uint32_t first, uint32_t tokens) {
             if (kept) add_rows(work->list, kept, w2.at, w2.stride, delta, DK_DIM);
             if (is_last_block) add_output(p, t, run);
         }
-        if (is_last_block) dk_add_norm(x, s->output, w->norm2, w->norm2_bias);
+        if (is_last_block) dk_add_norm_token(x, s->output, w->norm2, w->norm2_bias);
     }
 }
 
@@ -375,11 +376,12 @@ static void run_layer(const pass *p) {
     uint32_t tokens = p->is_last ? 1 : DK_TOKENS;
     memset(work->kept_q, 0, sizeof work->kept_q);
     memset(work->kept_k, 0, sizeof work->kept_k);
-    for (uint32_t first = 0; first < DK_DIM; first += DK_BLOCK) keys_and_values(p, first);
+    for (uint32_t first = 0; first < DK_DIM; first += DK_COLUMN_BLOCK) keys_and_values(p, first);
     for (uint32_t head = 0; head < DK_HEADS; head++) attention(p, head, tokens);
     for (uint32_t f = 0; f < DK_DIM; f++)
         p->macs[DK_QKT] += (uint32_t)work->kept_q[f] * work->kept_k[f];
-    for (uint32_t first = 0; first < DK_MLP; first += DK_BLOCK) feed_forward(p, first, tokens);
+    for (uint32_t first = 0; first < DK_MLP; first += DK_COLUMN_BLOCK)
+        feed_forward(p, first, tokens);
 }
 
 /* x = [class; features W + b] + positions. Features that are as they were one frame before cost
@@ -396,7 +398,7 @@ static void embed(const dk_model *model, dk_work *work, const dk_feature *featur
         first = first + 1 < DK_FRAMES ? first + 1 : 0;
         position += DK_DIM;
         for (uint32_t i = 0; i < DK_FEATURES; i++) frame[i] = dk_from_feature(row[i]);
-        uint32_t kept = dk_scan(frame, reference, DK_FEATURES, 0.0f, t == 1, work->list);
+        uint32_t kept = dk_scan_row(frame, reference, DK_FEATURES, 0.0f, t == 1, work->list);
         add_rows(work->list, kept, w.at, w.stride, token, DK_DIM);
         for (uint32_t i = 0; i < DK_DIM; i++) work->x[t][i] = token[i] + position[i];
     }
@@ -415,7 +417,7 @@ void dk_infer(const dk_model *model, dk_work *work, const dk_feature *features, 
         p.macs = counts;
         run_layer(&p);
     }
-    dk_scan(work->x[0], work->s.mlp.x, DK_DIM, 0.0f, 1, work->list);
+    dk_scan_row(work->x[0], work->s.mlp.x, DK_DIM, 0.0f, 1, work->list);
     float padded[DK_HEAD_COLUMNS] = {0};
     memcpy(padded, model->head_bias, DK_LABELS * sizeof *padded);
     add_weights(work->list, DK_DIM, &model->head, 0, padded);

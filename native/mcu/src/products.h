@@ -72,10 +72,10 @@ static inline dk_floats dk_unpack(const dk_matrix *w, uint32_t first_row, uint32
 
 /* Keeps the deltas beyond theta and moves the reference there; an exact row is kept whole, as a
  * difference to nothing. n is a multiple of four. */
-static inline uint32_t dk_scan(const float *x, float *reference, uint32_t n, float theta, int exact,
-                               dk_entry *list) {
+static inline uint32_t dk_scan_row(const float *x, float *reference, uint32_t n, float theta,
+                                   int exact, dk_entry *list) {
     dk_entry *kept = list;
-    uint32_t limit = dk_size(theta);
+    uint32_t limit = dk_magnitude(theta);
     if (exact) {
         for (uint32_t i = 0; i < n; i++) {
             reference[i] = x[i];
@@ -90,7 +90,7 @@ static inline uint32_t dk_scan(const float *x, float *reference, uint32_t n, flo
 #define DK_COMPARE(k)                                                                              \
     {                                                                                              \
         float delta = v[k] - known[k];                                                             \
-        if (dk_size(delta) > limit) {                                                              \
+        if (dk_magnitude(delta) > limit) {                                                         \
             known[k] = v[k];                                                                       \
             kept->index = i + k;                                                                   \
             kept++->value = delta;                                                                 \
@@ -107,7 +107,7 @@ static inline uint32_t dk_scan(const float *x, float *reference, uint32_t n, flo
 static inline uint32_t dk_keep(float *moved, float *reference, uint32_t n, float theta, int fresh,
                                int exact, dk_entry *list) {
     dk_entry *kept = list;
-    uint32_t limit = dk_size(theta);
+    uint32_t limit = dk_magnitude(theta);
     if (exact) {
         for (uint32_t i = 0; i < n && !fresh; i++) moved[i] += reference[i];
         for (uint32_t i = 0; i < n; i++) {
@@ -122,7 +122,7 @@ static inline uint32_t dk_keep(float *moved, float *reference, uint32_t n, float
     for (uint32_t i = 0; i < n; i += 4) {
         float *v = moved + i;
 #define DK_KEEP(k)                                                                                 \
-    if (dk_size(v[k]) > limit) {                                                                   \
+    if (dk_magnitude(v[k]) > limit) {                                                              \
         float delta = v[k];                                                                        \
         kept->index = i + k;                                                                       \
         kept++->value = delta;                                                                     \
@@ -134,10 +134,10 @@ static inline uint32_t dk_keep(float *moved, float *reference, uint32_t n, float
     return (uint32_t)(kept - list);
 }
 
-/* What dk_scan does for the tokens of a layer, remembering in `mask` what was kept. */
+/* What dk_scan_row does for the tokens of a layer, remembering in `mask` what was kept. */
 static inline uint32_t dk_scan_token(const float *x, float *reference, float theta, int exact,
                                      dk_entry *list, uint32_t mask[DK_MASK_WORDS]) {
-    uint32_t kept = dk_scan(x, reference, DK_DIM, theta, exact, list);
+    uint32_t kept = dk_scan_row(x, reference, DK_DIM, theta, exact, list);
     if (exact) return kept;
     memset(mask, 0, DK_MASK_WORDS * sizeof *mask);
     for (uint32_t i = 0; i < kept; i++) mask[list[i].index / 32] |= 1u << list[i].index % 32;
@@ -158,7 +158,7 @@ static inline uint32_t dk_lowest(uint32_t bits) {
 /* And once more, from the mask: only the kept features are looked at. */
 static inline uint32_t dk_recall_token(const float *x, float *reference, int exact, dk_entry *list,
                                        const uint32_t mask[DK_MASK_WORDS]) {
-    if (exact) return dk_scan(x, reference, DK_DIM, 0.0f, exact, list);
+    if (exact) return dk_scan_row(x, reference, DK_DIM, 0.0f, exact, list);
     dk_entry *kept = list;
     for (uint32_t word = 0; word < DK_MASK_WORDS; word++) {
         for (uint32_t bits = mask[word]; bits; bits &= bits - 1) {

@@ -1,32 +1,31 @@
-/* The interface of dk.h: samples to features, a window of features every hop, words. */
+/* The interface of dk.h: samples to features, one window every hop, words. */
 #include "arithmetic.h"
 #include "clip.h"
 #include "decision.h"
 #include "dk.h"
 #include "internal.h"
 #include "profile.h"
+#include "window.h"
 
 enum { SECOND = 16000, WORD = SECOND / 2, WAITING = 8 };
 
-/* All the memory there is. */
+/* All static memory of the library. */
 static struct {
     union {
         dk_work infer;
-        struct { /* a clip by itself, before its inference */
+        struct { /* dk_clip, before the inference */
             float energies[DK_FRAMES * DK_BANDS], column[DK_FRAMES];
         } clip;
     } work;
-    dk_feature features[DK_FRAMES * DK_FEATURES]; /* a ring of rows */
-    dk_feature computed[DK_FRAMES * DK_FEATURES]; /* the last window that was computed */
-    int has_computed, is_quiet;                   /* and there was no word in it */
+    dk_feature features[DK_FRAMES * DK_FEATURES]; /* the ring of rows of `window`, or a clip */
+    dk_feature computed[DK_FRAMES * DK_FEATURES]; /* the last computed window */
+    dk_window window;
     uint8_t stream_memory[sizeof(dk_stream) + DK_ALIGN];
     dk_stream *stream;
     dk_decider decider;
     dk_event events[WAITING];
     uint32_t first_event, waiting;
-    float logits[DK_LABELS]; /* of the last window */
-    uint32_t due;            /* rows that the next window still needs */
-    uint32_t next;           /* row of the ring that is written next: the oldest, once it is full */
+    float logits[DK_LABELS]; /* of the last computed window */
     uint32_t macs[DK_PRODUCTS];
 } ram;
 
@@ -34,19 +33,22 @@ const uint32_t DK_RAM_BYTES = sizeof ram, DK_LABEL_COUNT = DK_LABELS;
 
 void dk_init(void) {
     memset(&ram, 0, sizeof ram);
-    ram.due = DK_FRAMES;
+    dk_window_init(&ram.window, DK_FRAMES, DK_HOP_FRAMES, ram.features, ram.computed);
+    ram.window.reuse = dk_reuse;
+    ram.window.onset = DK_ONSET_FRAMES;
+    ram.window.outliers = dk_reuse_outliers;
     dk_stream_init(ram.stream_memory, sizeof ram.stream_memory, &dk_flash_frontend, &dk_front_end,
                    &ram.stream);
     dk_decider_init(&ram.decider);
 }
 
-/* Where the word lies: a model knows a word once its middle is in the window. Smoothing delays the
- * first window by half of its span. */
+/* Queues a word with its position. The first window that recognises a word ends near the middle of
+ * the word; smoothing delays that window by half of its span. */
 static void add_event(const dk_decided *found) {
     const uint64_t hop = (uint64_t)DK_HOP_FRAMES * DK_HOP, late = (DK_SMOOTH_WINDOWS - 1) * hop / 2;
     uint64_t known = found->first * hop + SECOND, middle = WORD / 2;
     if (known > late + middle) middle = known - late;
-    if (ram.waiting == WAITING) return; /* nobody asks for them */
+    if (ram.waiting == WAITING) return; /* full: the caller does not fetch them */
     dk_event *event = &ram.events[(ram.first_event + ram.waiting++) % WAITING];
     event->label = (uint32_t)found->label;
     event->score = found->score;
@@ -55,44 +57,14 @@ static void add_event(const dk_decided *found) {
     event->time = found->window * hop + SECOND + (dk_front_end.smooth ? (uint64_t)DK_HOP : 0);
 }
 
-static void store_row(const float *row, dk_feature *to) {
-    for (uint32_t i = 0; i < DK_FEATURES; i++) to[i] = dk_to_feature(row[i]);
-}
-
-/* Whether nothing moved by more than dk_reuse since the last window that was computed, or in quiet:
- * not much lately. Then this one is not computed. */
-static int is_near(void) {
-    uint32_t moved = 0, few = ram.is_quiet ? dk_stray : 0;
-    if (!ram.has_computed) return 0;
-    for (uint32_t t = ram.is_quiet ? DK_FRAMES - DK_ONSET_FRAMES : 0; t < DK_FRAMES; t++) {
-        uint32_t at = ram.next + t < DK_FRAMES ? ram.next + t : ram.next + t - DK_FRAMES;
-        const dk_feature *row = ram.features + at * DK_FEATURES;
-        const dk_feature *known = ram.computed + t * DK_FEATURES;
-        for (uint32_t i = 0; i < DK_FEATURES; i++) {
-            float difference = dk_from_feature(row[i]) - dk_from_feature(known[i]);
-            if (fabsf(difference) > dk_reuse && ++moved > few) return 0;
-        }
-    }
-    return 1;
-}
-
-static void compute_window(void) {
-    uint32_t older = DK_FRAMES - ram.next, row = DK_FEATURES;
-    memcpy(ram.computed, ram.features + ram.next * row, older * row * sizeof *ram.computed);
-    memcpy(ram.computed + older * row, ram.features, ram.next * row * sizeof *ram.computed);
-    ram.has_computed = 1;
-    dk_infer(&dk_flash_model, &ram.work.infer, ram.computed, 0, dk_thresholds, ram.logits,
-             ram.macs);
-    ram.is_quiet = !dk_maybe_word(ram.logits);
-}
-
 static void add_row(const float *row) {
-    store_row(row, ram.features + ram.next * DK_FEATURES);
-    ram.next = ram.next + 1 < DK_FRAMES ? ram.next + 1 : 0;
-    if (--ram.due) return;
-    ram.due = DK_HOP_FRAMES;
+    if (!dk_window_add(&ram.window, row)) return;
     memset(ram.macs, 0, sizeof ram.macs);
-    if (!is_near()) compute_window();
+    if (!dk_window_is_near(&ram.window)) {
+        dk_infer(&dk_flash_model, &ram.work.infer, dk_window_take(&ram.window), 0, dk_thresholds,
+                 ram.logits, ram.macs);
+        ram.window.is_quiet = !dk_maybe_word(ram.logits);
+    }
     dk_decided found;
     if (dk_decide(&ram.decider, ram.logits, &found)) add_event(&found);
 }
@@ -119,7 +91,7 @@ int dk_result(dk_event *event) {
 
 const uint32_t *dk_macs(void) { return ram.macs; }
 
-/* As of a stream, but the floor is known from the whole clip. */
+/* The features of a clip. Unlike in a stream, the floor is computed from the whole clip. */
 void dk_clip_features(const int16_t *samples) {
     const dk_kernels *kernels = dk_flash_frontend.kernels;
     float *energies = ram.work.clip.energies, row[DK_FEATURES];
@@ -130,11 +102,11 @@ void dk_clip_features(const int16_t *samples) {
         kernels->energies(&dk_flash_frontend, ram.stream->samples, 1, energies + t * DK_BANDS,
                           ram.stream->work);
     }
-    dk_steady_logs(kernels, &dk_front_end, energies, DK_FRAMES, ram.work.clip.column);
+    dk_log_energies(kernels, &dk_front_end, energies, DK_FRAMES, ram.work.clip.column);
     for (uint32_t t = 0; t < DK_FRAMES; t++) {
         kernels->gemm(energies + t * DK_BANDS, DK_BANDS, 1, &dk_flash_frontend.dct, NULL, row,
                       DK_COEFFICIENTS);
-        store_row(row, ram.features + t * DK_FEATURES);
+        dk_store_row(row, ram.features + t * DK_FEATURES);
     }
 }
 

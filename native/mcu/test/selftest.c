@@ -1,5 +1,5 @@
-/* The self-test: a word, noise and silence, dense and delta, then the word as a stream. Prints what
- * it hears, and what that took. Clips named on the command line are heard as well. */
+/* The self-test: a word, noise and silence, each dense and with deltas, then the word in a stream.
+ * Prints the results and the instructions they took. Clips named on the command line run too. */
 #include "board.h"
 #include "clip.h"
 #include "clips.h"
@@ -29,7 +29,20 @@ static void print_decimal(const char *before, uint32_t number) {
     print_number(number, 10, 1);
 }
 
-/* The numbers as they are in memory: two machines agree when these do. */
+/* Prints a label as one word: bytes that are not printable, and spaces, as \xx. */
+static void print_label(const char *label) {
+    for (; *label; label++) {
+        char one[2] = {*label, '\0'};
+        if (*label > ' ' && *label < 127 && *label != '\\') {
+            board_print(one);
+        } else {
+            board_print("\\");
+            print_number((uint8_t)*label, 16, 2);
+        }
+    }
+}
+
+/* Prints floats as bits, so that two machines can be compared exactly. */
 static void print_bits(const char *name, const char *how, const float *logits) {
     board_print("logits ");
     board_print(name);
@@ -56,7 +69,7 @@ static uint32_t macs_of_last(void) {
     return sum;
 }
 
-static void hear(const char *name, const int16_t *samples, float *dense, float *delta) {
+static void run_clip(const char *name, const int16_t *samples, float *dense, float *delta) {
     uint32_t start = board_instructions();
     dk_clip_features(samples);
     uint32_t featured = board_instructions();
@@ -67,7 +80,7 @@ static void hear(const char *name, const int16_t *samples, float *dense, float *
     board_print("clip ");
     board_print(name);
     board_print(" label ");
-    board_print(dk_labels[best_of(delta)]);
+    print_label(dk_labels[best_of(delta)]);
     print_decimal(" dense ", densed - featured);
     print_decimal(" delta ", end - densed);
     print_decimal(" front_end ", featured - start);
@@ -78,8 +91,8 @@ static void hear(const char *name, const int16_t *samples, float *dense, float *
     print_bits(name, " delta", delta);
 }
 
-/* Every word of the command line after the first is a file of 16-bit samples. */
-static void hear_files(void) {
+/* Runs the files of 16-bit samples that the command line names. */
+static void run_files(void) {
     static char line[8192];
     float dense[DK_LABELS], delta[DK_LABELS];
     size_t length = board_arguments(line, sizeof line - 1);
@@ -91,7 +104,7 @@ static void hear_files(void) {
         if (word && end > at) {
             memset(clip, 0, sizeof clip);
             if (board_read_file(line + at, clip, sizeof clip)) {
-                hear(line + at, clip, dense, delta);
+                run_clip(line + at, clip, dense, delta);
             } else {
                 board_print(line + at);
                 board_print(": cannot be read\n");
@@ -101,8 +114,8 @@ static void hear_files(void) {
     }
 }
 
-/* The word in two seconds of silence, in blocks of every size. */
-static uint32_t hear_stream(void) {
+/* Runs the word between two seconds of silence as a stream, in blocks of many sizes. */
+static uint32_t run_stream(void) {
     dk_event event;
     uint32_t events = 0;
     dk_init();
@@ -115,7 +128,7 @@ static uint32_t hear_stream(void) {
             while (dk_result(&event)) {
                 events++;
                 board_print("event ");
-                board_print(dk_labels[event.label]);
+                print_label(dk_labels[event.label]);
                 print_decimal(" score ", (uint32_t)(event.score * 1e6f + 0.5f));
                 print_decimal("e-6 start ", (uint32_t)event.start);
                 print_decimal(" end ", (uint32_t)event.end);
@@ -127,7 +140,7 @@ static uint32_t hear_stream(void) {
     return events;
 }
 
-static int right(const float *dense, const float *delta) {
+static int is_expected(const float *dense, const float *delta) {
     for (uint32_t i = 0; i < DK_LABELS; i++)
         if (!(fabsf(dense[i] - test_expected[i]) <= test_tolerance)) return 0;
     return best_of(delta) == test_expected_delta;
@@ -139,21 +152,21 @@ int board_main(void) {
     board_print(board_name);
     board_print("\nmodel " DK_MODEL_NAME "\n");
     board_paint_stack();
-    hear("word", test_word, word_dense, word_delta);
+    run_clip("word", test_word, word_dense, word_delta);
     uint32_t random = 1;
     for (uint32_t i = 0; i < SECOND; i++) {
         random = random * 1664525u + 1013904223u;
         clip[i] = (int16_t)((int32_t)(random >> 16) % 64 - 32);
     }
-    hear("hiss", clip, dense, delta);
+    run_clip("hiss", clip, dense, delta);
     memset(clip, 0, sizeof clip);
-    hear("silence", clip, dense, delta);
-    hear_files();
-    uint32_t events = hear_stream();
+    run_clip("silence", clip, dense, delta);
+    run_files();
+    uint32_t events = run_stream();
     print_decimal("ram ", DK_RAM_BYTES);
     print_decimal("\nstack ", (uint32_t)board_stack_used());
     print_decimal("\nevents ", events);
-    int passed = right(word_dense, word_delta);
+    int passed = is_expected(word_dense, word_delta);
     board_print(passed ? "\nself-test passed\n"
                        : "\nself-test FAILED: other logits than expected\n");
     return !passed;

@@ -1,5 +1,5 @@
-/* The kernels in plain C: what every other instruction set is checked against, and what runs on a
- * microcontroller. Reads weights in 32, 16 or 8 bits. */
+/* The kernels in plain C. Tests compare every other instruction set with them, and the front end
+ * of a microcontroller uses them. */
 #include "../internal.h"
 
 #include <math.h>
@@ -24,7 +24,6 @@ static inline void v_transpose(vf *rows) { (void)rows; }
 /* ---- products ------------------------------------------------------------------------------- */
 
 static inline float from_f32(float w) { return w; }
-static inline float from_int8(int8_t w) { return (float)w; }
 
 /* IEEE half precision by its bits: no compiler support needed. */
 static inline float from_f16(uint16_t half) {
@@ -67,23 +66,17 @@ static inline float from_f16(uint16_t half) {
 
 DEFINE_ROWS(f32, float)
 DEFINE_ROWS(f16, uint16_t)
-DEFINE_ROWS(int8, int8_t)
 
 /* out (w.cols) += sum of a[i] * row index[i], for up to four rows. */
 static void add_rows(const float *a, const uint16_t *index, uint32_t rows, const dk_matrix *w,
                      float *out) {
-    float scaled[DK_GROUP];
     size_t at[DK_GROUP];
-    for (uint32_t i = 0; i < rows; i++) {
-        scaled[i] = w->scales ? a[i] * w->scales[index[i]] : a[i];
-        at[i] = (size_t)index[i] * w->stride;
-    }
-#define ADD(count, suffix) add_##count##_##suffix(scaled + done, w->data, at + done, out, w->cols)
+    for (uint32_t i = 0; i < rows; i++) at[i] = (size_t)index[i] * w->stride;
+#define ADD(count, suffix) add_##count##_##suffix(a + done, w->data, at + done, out, w->cols)
 #define ADD_TYPE(count)                                                                            \
     do {                                                                                           \
         if (w->type == DK_F32) ADD(count, f32);                                                    \
         if (w->type == DK_F16) ADD(count, f16);                                                    \
-        if (w->type == DK_INT8) ADD(count, int8);                                                  \
     } while (0)
     uint32_t done = 0;
     if (rows == DK_GROUP) {

@@ -1,8 +1,10 @@
-"""`deltakwt export`: a model as a folder of C for a microcontroller."""
+"""`deltakwt export`: a model as C for microcontrollers, or as a file for the C library."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,8 +24,12 @@ from deltakwt.cli.common import (
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
-    from deltakwt.export.measure import Measured
-    from deltakwt.export.settings import Export
+    from deltakwt.core.setting import Setting
+    from deltakwt.export.boards import BoardMeasurement
+    from deltakwt.export.model import Export
+
+
+TARGETS = ("c", "bin")
 
 
 def register(app: typer.Typer) -> None:
@@ -32,35 +38,89 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    out: Annotated[Path, typer.Option("--out", help="A new or empty folder.")],
+    out: Annotated[
+        Path,
+        typer.Option("--out", help="Write to this new or empty folder, or for bin to this file."),
+    ],
     model: ModelOption = DEFAULT_MODEL,
-    target: Annotated[str, typer.Option(help="c: C11 for microcontrollers.")] = "c",
-    weights: Annotated[str, typer.Option(help="f32, f16 or int8.")] = "int8",
+    target: Annotated[
+        str,
+        typer.Option(
+            help="What to write: 'c', a folder of C for microcontrollers (default), or 'bin',"
+            " one model file for the C library."
+        ),
+    ] = "c",
+    weights: Annotated[
+        str | None,
+        typer.Option(help="Store weights as f32, f16 or int8 (default int8; bin has f32 only)."),
+    ] = None,
     profile: ProfileOption = None,
     thresholds: ThresholdsOption = None,
-    steady: Annotated[
-        str | None, typer.Option(help="Front end for --thresholds: plain, or e.g. smooth_2.")
+    front_end: Annotated[
+        str | None,
+        typer.Option(
+            help="Use this front end with --thresholds: plain (default), smooth, or"
+            " smooth_FLOOR[_QUANTILE], for example smooth_2."
+        ),
     ] = None,
     hop: Annotated[
-        float | None, typer.Option(help="Seconds between windows, if not as the model has it.")
+        float | None,
+        typer.Option(
+            help="Compute a window every so many seconds (default: the model's own, else 0.1)."
+        ),
     ] = None,
     measure: Annotated[
         Path | None,
-        typer.Option(help="A Speech Commands folder: run clips of it on an emulated Cortex-M7."),
+        typer.Option(
+            help="Run clips of this Speech Commands folder on an emulated Cortex-M7 and print"
+            " memory, instructions and accuracy."
+        ),
     ] = None,
-    clips: Annotated[int, typer.Option(min=1, help="Words, and noises, that --measure runs.")] = 10,
+    clips: Annotated[
+        int,
+        typer.Option(min=1, help="Run so many words and so many noises with --measure."),
+    ] = 10,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Clips for --measure's accuracy; default all.")
+        int | None,
+        typer.Option(min=1, help="Use so many clips for the accuracy of --measure (default all)."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Write a folder that stands alone: the core in C, the model as constants, a self-test."""
-    from deltakwt.export.folder import write_folder
-    from deltakwt.export.plan import flash_plan, ram_bytes
+    """Export a model as C for microcontrollers, or as one file for the C library."""
+    if target not in TARGETS:
+        raise DeltakwtError(f"--target {target}: must be one of {', '.join(TARGETS)}")
+    if target == "bin" and (weights not in (None, "f32") or measure):
+        option = "--measure" if measure else f"--weights {weights}"
+        raise DeltakwtError(f"{option}: --target bin has float32 weights and runs nothing")
+    kind = weights or ("int8" if target == "c" else "f32")
+    wanted = _wanted(model, kind, _setting(model, profile, thresholds, front_end), hop)
+    if target == "bin":
+        _write_file(wanted, out, json)
+    else:
+        _write_sources(wanted, out, measure, clips, limit, json)
 
-    if target != "c":
-        raise DeltakwtError(f"--target {target}: the only target is c")
-    wanted = _wanted(model, weights, profile, thresholds, steady, hop)
+
+def _write_file(wanted: Export, out: Path, json: bool) -> None:
+    from deltakwt.export.binary import write_model_file
+
+    size = write_model_file(wanted, out)
+    if json:
+        print_json({"out": str(out), "bytes": size})
+        return
+    console().print(
+        f"{out}: {wanted.name}, setting {wanted.setting}, {size / 1024:.0f} KB.",
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+    )
+
+
+def _write_sources(
+    wanted: Export, out: Path, measure: Path | None, clips: int, limit: int | None, json: bool
+) -> None:
+    from deltakwt.export.folder import write_folder
+    from deltakwt.export.readme import flash_plan, ram_bytes
+
     write_folder(wanted, out)
     flash, ram = sum(flash_plan(wanted).values()), ram_bytes(wanted)
     found = _measure(wanted, out, measure, clips, limit) if measure else None
@@ -69,73 +129,68 @@ def export(
         print_json(document | ({"measured": found.to_json()} if found else {}))
         return
     console().print(
-        f"{out}: {wanted.name}, {weights} weights, profile {wanted.profile};"
+        f"{out}: {wanted.name}, {wanted.kind} weights, setting {wanted.setting};"
         f" about {flash / 1024:.0f} KB of flash and {ram / 1024:.0f} KB of RAM.\n"
-        f"Try it: make -C {out} check; make -C {out} run-cortex-m7",
+        f"Try it: make -C {quote(str(out))} check; make -C {quote(str(out))} run-cortex-m7",
         soft_wrap=True,
         highlight=False,
+        markup=False,
     )
     if found:
         _show(wanted, found)
 
 
-def _wanted(
-    name: str,
-    kind: str,
-    profile: str | None,
-    thresholds: str | None,
-    steady: str | None,
-    hop: float | None,
-) -> Export:
-    from dataclasses import replace
+def _setting(
+    name: str, profile: str | None, thresholds: str | None, front_end: str | None
+) -> Setting:
+    """Return the setting of the options: a profile, or thresholds with a front end."""
+    from deltakwt.core.setting import FrontEndSetting, Setting
 
-    from deltakwt.core.setting import FrontEndSetting
-    from deltakwt.export.settings import Export
+    if front_end is not None and thresholds is None:
+        raise DeltakwtError("--front-end needs --thresholds; a profile has its own front end")
+    chosen = load_model(name, profile, thresholds).setting
+    if front_end is None:
+        return chosen
+    return Setting(chosen.thresholds, FrontEndSetting.parse(front_end))
+
+
+def _wanted(name: str, kind: str, setting: Setting, hop: float | None) -> Export:
+    from deltakwt.export.model import Export
     from deltakwt.listen.spotter import decision_of
     from deltakwt.weights.folder import load_weights
     from deltakwt.weights.registry import resolve
 
-    model = load_model(name, profile, thresholds)
-    if steady is not None:
-        if thresholds is None:
-            raise DeltakwtError("--steady belongs to --thresholds; a profile has its own front end")
-        model.steady = FrontEndSetting.parse(steady)
-    decision = decision_of(model)
+    decision = decision_of(load_model(name))
     if hop is not None:
         decision = replace(decision, hop=hop)
-    return Export(
-        Path(name).stem if Path(name).exists() else name,
-        model.config,
-        load_weights(resolve(name)).tensors,
-        kind,
-        model.profile or ("thresholds" if thresholds else "dense"),
-        model.thresholds,
-        model.steady,
-        decision,
-    )
+    weights = load_weights(resolve(name))
+    known = Path(name).stem if Path(name).exists() else name
+    return Export(known, weights.config, weights.tensors, kind, setting, decision)
 
 
-def _measure(wanted: Export, out: Path, data: Path, clips: int, limit: int | None) -> Measured:
-    from deltakwt.export.measure import measure
+def _measure(
+    wanted: Export, out: Path, data: Path, clips: int, limit: int | None
+) -> BoardMeasurement:
+    from deltakwt.export.boards import measure
 
     with progress("accuracy of the exported weights") as bar:
         return measure(wanted, out, data, clips, limit, bar.update)
 
 
-def _show(wanted: Export, found: Measured) -> None:
-    """The reach table: what was found beside what is aimed at, for KWT-1 with int8 weights."""
+def _show(wanted: Export, found: BoardMeasurement) -> None:
+    """Print the measurements beside the targets that were set for KWT-1 with int8 weights."""
     points = {
         mode: 100 * (found.accuracy[f"exported {mode}"] - found.accuracy[f"float {mode}"])
         for mode in ("dense", "delta")
         if f"float {mode}" in found.accuracy
     }
     rows = table(
-        f"{wanted.name}, {wanted.kind} weights, profile {wanted.profile}, emulated {found.board},"
+        f"{wanted.name}, {wanted.kind} weights, setting {wanted.setting}, emulated {found.board},"
         f" {found.board_clips} clips",
-        "what",
-        "found",
-        "at least",
-        "stretch",
+        "quantity",
+        "measured",
+        "target",
+        "stretch target",
     )
     rows.add_row("static RAM", f"{found.ram / 1024:.1f} KB", "192 KB", "96 KB")
     rows.add_row("deepest stack", f"{found.stack} bytes", "", "")

@@ -1,10 +1,15 @@
-"""The Python face of the native core: features, dense and delta runs, traces, batches, streams."""
+"""The Python interface of the native core: features, runs, traces, batches and streams.
+
+Every function checks what it is given and raises `DeltakwtError` for bad input.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import index
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +29,7 @@ from deltakwt.core.setting import (
 
 Floats = NDArray[np.float32]
 
-# What Engine.times tells apart: the products, the scan of each site, and the rest of a layer.
+# The stages that Engine.times measures: products, the scan of each site, the rest of a layer.
 STAGES = (
     *PRODUCTS,
     *(f"scan_{site}" for site in ALL_SITES),
@@ -37,16 +42,16 @@ STAGES = (
 
 @dataclass(frozen=True)
 class Run:
-    """One clip through the model with deltas."""
+    """The result of one clip with deltas."""
 
     logits: Floats  # (labels,)
     macs: NDArray[np.int64]  # (layers, 6), in the order of macs.PRODUCTS
-    nonzeros: NDArray[np.int64]  # (layers, 9), in the order of thresholds.ALL_SITES
+    nonzeros: NDArray[np.int64]  # (layers, 9), in the order of setting.ALL_SITES
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Many clips; the counts are None for dense runs."""
+    """The results of many clips; the counts are None for dense runs."""
 
     logits: Floats  # (n, labels)
     macs: NDArray[np.int64] | None  # (n, layers, 6)
@@ -54,12 +59,14 @@ class Batch:
 
 
 def available_isas() -> tuple[str, ...]:
-    """The instruction sets that this build has and this processor runs, "scalar" first."""
+    """Return the instruction sets that this build and this processor have, "scalar" first."""
     return tuple(_native.isas())
 
 
 def choose_isa(isa: str | None = None) -> str:
-    """The kernels to use: as asked for, or by DELTAKWT_ISA, or the best there are."""
+    """Return the instruction set to use: `isa`, or else DELTAKWT_ISA, or else the best one."""
+    if isa is not None and not isinstance(isa, str):
+        raise DeltakwtError(f"isa {isa!r}: must be one of {', '.join(available_isas())}")
     name = isa or os.environ.get("DELTAKWT_ISA") or _native.best_isa()
     if name not in available_isas():
         source = "isa" if isa else "DELTAKWT_ISA"
@@ -70,58 +77,81 @@ def choose_isa(isa: str | None = None) -> str:
 
 
 class FrontEnd:
-    """Sound to MFCC, natively and without a model."""
+    """Computes MFCC features from sound, without a model."""
 
     def __init__(self, isa: str | None = None) -> None:
         self.isa = choose_isa(isa)
         self._native = _native.FrontEnd(self.isa)
 
     def features(self, audio: ArrayLike, front_end: FrontEndSetting = PLAIN) -> Floats:
-        """(n,) samples in [-1, 1] at 16 kHz -> (frames, 40)."""
+        """Return features (frames, 40) of (n,) samples in [-1, 1] at 16 kHz."""
         sound = _floats(audio, "sound")
         if sound.ndim != 1 or len(sound) < FRAME_SAMPLES:
             raise DeltakwtError(
                 f"sound of shape {sound.shape}: a frame needs {FRAME_SAMPLES} samples"
             )
-        try:
-            return self._native.features(
-                sound, front_end.smooth, front_end.floor, front_end.quantile
-            )
-        except ValueError as error:
-            raise DeltakwtError(str(error)) from None
+        with _errors():
+            return self._native.features(sound, *_front_end(front_end))
 
     def stream(self, front_end: FrontEndSetting = PLAIN) -> FeatureStream:
-        """A front end that takes samples as they come."""
+        """Return a stream that computes features from blocks of samples."""
         return FeatureStream(self, front_end)
 
 
 class FeatureStream:
-    """The causal front end: push samples in blocks of any size, get the finished rows."""
+    """The front end for a stream: push blocks of any size, get the finished feature rows.
+
+    Several threads may push into one stream; their blocks are taken one after the other.
+    """
 
     def __init__(self, frontend: FrontEnd, front_end: FrontEndSetting = PLAIN) -> None:
         self.front_end = front_end
-        self._native = _native.Stream(
-            frontend._native, front_end.smooth, front_end.floor, front_end.quantile
-        )
+        with _errors():
+            self._native = _native.Stream(frontend._native, *_front_end(front_end))
 
     def push(self, audio: ArrayLike) -> Floats:
-        """(n,) new samples -> (rows, 40); with smoothing a row comes one frame (10 ms) late."""
-        sound = _floats(audio, "sound")
-        if sound.ndim != 1:
-            raise DeltakwtError(f"sound of shape {sound.shape}: a stream takes one channel")
-        try:
+        """Return the rows (n, 40) that new samples (n,) finish.
+
+        With smoothing, a row is one frame (10 ms) late.
+        """
+        sound = _one_channel(audio)
+        with _errors():
             return self._native.push(sound)
-        except ValueError as error:
-            raise DeltakwtError(str(error)) from None
+
+
+class StreamRunner:
+    """Streaming inference: push samples, get the logits of one window every hop.
+
+    Made by `Engine.stream_runner`. Several threads may push into one runner; their blocks are
+    taken one after the other.
+    """
+
+    def __init__(self, native: _native.StreamRunner, model: str) -> None:
+        self._native = native
+        self._model = model
+
+    def push(self, audio: ArrayLike) -> tuple[Floats, int, int]:
+        """Return logits (windows, labels), the number of computed windows, and their MACs."""
+        sound = _one_channel(audio)
+        with _errors(self._model):
+            return self._native.push(sound)
 
 
 class Engine:
-    """One model, ready to run. May be used by many threads at once."""
+    """One model, ready to run. Many threads may use it at the same time.
+
+    `name` is the model's name in error messages.
+    """
 
     def __init__(
-        self, config: Config, tensors: Mapping[str, Floats], isa: str | None = None
+        self,
+        config: Config,
+        tensors: Mapping[str, Floats],
+        isa: str | None = None,
+        name: str = "",
     ) -> None:
         self.config = config
+        self.name = name
         self.isa = choose_isa(isa)
         self.frontend = FrontEnd(self.isa)
         sizes = [
@@ -133,45 +163,46 @@ class Engine:
             config.frames,
             config.features,
         ]
-        try:
+        with _errors(name):
             self._native = _native.Model(sizes, _ordered(config, tensors), self.isa)
-        except ValueError as error:
-            raise DeltakwtError(str(error)) from None
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the weights and of one thread's scratch."""
+        """The memory of the weights and of the scratch block of one thread, in bytes."""
         return self._native.memory()
 
     def features(self, audio: ArrayLike, front_end: FrontEndSetting = PLAIN) -> Floats:
-        """(n,) samples in [-1, 1] at 16 kHz -> (frames, 40)."""
+        """Return features (frames, 40) of (n,) samples in [-1, 1] at 16 kHz."""
         return self.frontend.features(audio, front_end)
 
     def dense(self, features: ArrayLike) -> Floats:
-        """(frames, 40) -> logits (labels,)."""
+        """Return logits (labels,) of features (frames, 40), computed without deltas."""
         logits, _, _ = self._run(features, None, counted=False)
         return logits
 
     def delta(self, features: ArrayLike, thresholds: Thresholds) -> Run:
-        """(frames, 40) -> logits, MACs and non-zero deltas."""
+        """Return logits, MACs and kept deltas of features (frames, 40)."""
         logits, macs, nonzeros = self._run(features, thresholds, counted=True)
         assert macs is not None
         assert nonzeros is not None
         return Run(logits, macs, nonzeros)
 
     def logits(self, features: ArrayLike, thresholds: Thresholds | None) -> Floats:
-        """(frames, 40) -> logits (labels,), with deltas but without counting them."""
+        """Return logits (labels,) of features (frames, 40), with deltas but without counts."""
         return self._run(features, thresholds, counted=False)[0]
 
     def trace(self, features: ArrayLike, thresholds: Thresholds) -> dict[str, NDArray[np.generic]]:
-        """What every site saw.
+        """Return the references and the kept deltas of every site.
 
         "x", "q", ... hold the references (layers, T, width), "x.mask" where a delta was kept, and
-        "output" (layers, T, d) what each layer hands on. The last layer computes queries, scores
-        and all that follows for the class token only: its other rows are zero and not kept.
+        "output" (layers, T, d) the output of each layer. The last layer computes queries, scores
+        and everything after them for the class token only: its other rows are zero and not kept.
         """
-        theta = thresholds.array(self.config.layers)
-        native = self._native.trace(self._checked(features), theta)
+        checked, theta = self._checked(features), self._array(thresholds)
+        if theta is None:
+            raise DeltakwtError("a trace needs thresholds")
+        with _errors(self.name):
+            native = self._native.trace(checked, theta)
         trace: dict[str, NDArray[np.generic]] = {}
         for column, site in enumerate(ALL_SITES):
             trace[site] = native[column]
@@ -184,8 +215,11 @@ class Engine:
     def times(
         self, features: ArrayLike, thresholds: Thresholds | None, repeats: int = 1
     ) -> NDArray[np.uint64]:
-        """(layers, len(STAGES)) nanoseconds, summed over `repeats` runs of the same clip."""
-        return self._native.times(self._checked(features), self._array(thresholds), repeats)
+        """Return nanoseconds (layers, len(STAGES)), summed over `repeats` runs of one clip."""
+        checked, theta = self._checked(features), self._array(thresholds)
+        count = _whole(repeats, "repeats")
+        with _errors(self.name):
+            return self._native.times(checked, theta, count)
 
     def batch(
         self,
@@ -195,62 +229,68 @@ class Engine:
     ) -> Batch:
         """Run many clips: audio (n, 16000), or features (n, 98, 40), on `threads` threads.
 
-        0 threads means one per core. Features were computed before, so the front end of the
-        setting applies to audio only.
+        0 threads means one per core. If the system has fewer threads to give, fewer are used. The
+        front end of the setting applies to audio only.
         """
-        array = _floats(clips, "batch")
+        array, count = _floats(clips, "batch"), _whole(threads, "threads")
+        if not isinstance(setting, Setting):
+            raise DeltakwtError(f"setting {setting!r}: must be a Setting")
         shape = (self.config.frames, self.config.features)
-        is_audio, front_end = array.ndim == 2, setting.front_end
+        is_audio, is_dense = array.ndim == 2, setting.thresholds is None
         if array.shape[1:] != shape and not (is_audio and array.shape[1] == CLIP_SAMPLES):
             raise DeltakwtError(
                 f"batch of shape {array.shape}: give audio (n, {CLIP_SAMPLES}) or features"
                 f" (n, {shape[0]}, {shape[1]})"
             )
-        try:
+        with _errors(self.name):
             logits, macs, nonzeros = self._native.batch(
                 self.frontend._native if is_audio else None,
                 array,
                 self._array(setting.thresholds),
-                front_end.smooth,
-                front_end.floor,
-                front_end.quantile,
-                threads,
-                setting.thresholds is not None,
+                *_front_end(setting.front_end),
+                count,
+                not is_dense,
             )
-        except ValueError as error:
-            raise DeltakwtError(str(error)) from None
-        is_dense = setting.thresholds is None
         return Batch(logits, None, None) if is_dense else Batch(logits, macs, nonzeros)
 
-    def hearing(
+    def stream_runner(
         self,
         setting: Setting,
+        *,
         hop: int,
         reuse: float,
         onset: int,
-        stray: int,
-        heard: Floats,
-    ) -> _native.Hearing:
-        """Ears for one stream; what the arguments mean says `dk_listening` in deltakwt.h."""
-        try:
-            return _native.Hearing(
+        outliers: int,
+        word_posteriors: ArrayLike,
+    ) -> StreamRunner:
+        """Return a runner for one stream that computes a window every `hop` frames.
+
+        A window whose features differ by at most `reuse` from those of the last computed window
+        is not computed again. After a window in which no label reached its value of
+        `word_posteriors` (labels,), only the newest `onset` frames are compared, and `outliers`
+        features may differ by more.
+        """
+        frames = [_whole(value, name) for value, name in ((hop, "hop"), (onset, "onset"))]
+        with _errors(self.name):
+            native = _native.StreamRunner(
                 self._native,
                 self.frontend._native,
                 self._array(setting.thresholds),
-                setting.front_end.smooth,
-                setting.front_end.floor,
-                setting.front_end.quantile,
-                hop,
+                *_front_end(setting.front_end),
+                frames[0],
                 reuse,
-                onset,
-                stray,
-                heard,
+                frames[1],
+                _whole(outliers, "outliers"),
+                _floats(word_posteriors, "word_posteriors"),
             )
-        except ValueError as error:
-            raise DeltakwtError(str(error)) from None
+        return StreamRunner(native, self.name)
 
     def _array(self, thresholds: Thresholds | None) -> Floats | None:
-        return thresholds.array(self.config.layers) if thresholds else None
+        if thresholds is None:
+            return None
+        if not isinstance(thresholds, Thresholds):
+            raise DeltakwtError(f"thresholds {thresholds!r}: must be Thresholds or None")
+        return thresholds.array(self.config.layers)
 
     def _checked(self, features: ArrayLike) -> Floats:
         array, shape = _floats(features, "features"), (self.config.frames, self.config.features)
@@ -261,14 +301,49 @@ class Engine:
     def _run(
         self, features: ArrayLike, thresholds: Thresholds | None, counted: bool
     ) -> tuple[Floats, NDArray[np.int64] | None, NDArray[np.int64] | None]:
-        try:
-            return self._native.run(self._checked(features), self._array(thresholds), counted)
-        except ValueError as error:
-            raise DeltakwtError(str(error)) from None
+        checked, theta = self._checked(features), self._array(thresholds)
+        with _errors(self.name):
+            return self._native.run(checked, theta, counted)
+
+
+@contextmanager
+def _errors(model: str = "") -> Iterator[None]:
+    """Turn the exceptions of the native core into `DeltakwtError`."""
+    try:
+        yield
+    except OverflowError as error:
+        named = f"model {model}" if model else "this model"
+        raise DeltakwtError(f"{named}: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise DeltakwtError(str(error).partition("\n")[0]) from None
+
+
+def _front_end(setting: FrontEndSetting) -> tuple[bool, float, float]:
+    if not isinstance(setting, FrontEndSetting):
+        raise DeltakwtError(f"front end {setting!r}: must be a FrontEndSetting")
+    return setting.smooth, setting.floor, setting.quantile
+
+
+def _whole(value: int, name: str) -> int:
+    """Return a count that the core can take: a whole number from 0 to 2^32 - 1."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**32:
+        raise DeltakwtError(f"{name} = {value!r}: must be a whole number of at least 0")
+    return number
+
+
+def _one_channel(audio: ArrayLike) -> Floats:
+    sound = _floats(audio, "sound")
+    if sound.ndim != 1:
+        raise DeltakwtError(f"sound of shape {sound.shape}: a stream takes one channel")
+    return sound
 
 
 def _ordered(config: Config, tensors: Mapping[str, Floats]) -> list[Floats]:
-    """The tensors in the core's order, which is the order of Config.shapes()."""
+    """Return the tensors in the order of the core, which is that of Config.shapes()."""
     ordered = []
     for name, shape in config.shapes().items():
         if name not in tensors:
@@ -283,14 +358,14 @@ def _ordered(config: Config, tensors: Mapping[str, Floats]) -> list[Floats]:
 
 
 def _mask(references: Floats, dense: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Where deltas were kept: the two exact rows, and wherever a reference changed."""
+    """Return where deltas were kept: the two exact rows, and where a reference changed."""
     mask = np.ones(references.shape, np.bool_)
     mask[:, 2:] = (references[:, 2:] != references[:, 1:-1]) | dense[:, None, None]
     return mask
 
 
 def _floats(values: ArrayLike, name: str) -> Floats:
-    """A contiguous float32 array; other dtypes are converted, nothing else is guessed."""
+    """Return a contiguous float32 array; other number types are converted."""
     try:
         return np.ascontiguousarray(values, np.float32)
     except (TypeError, ValueError):

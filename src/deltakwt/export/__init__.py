@@ -1,1 +1,1 @@
-"""A model as a folder of C that stands alone, for microcontrollers."""
+"""Export of a model: as C for microcontrollers, or as one file for the C library."""

@@ -1,31 +1,45 @@
-"""Write the exported folder: sources of the core, the model as constants, what builds them."""
+"""Write an exported folder: sources of the core, the model as constants, and build files."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from deltakwt.core.engine import Engine
-from deltakwt.core.errors import DeltakwtError
-from deltakwt.export.clips import clips_source, hear, silence_samples, word_samples
-from deltakwt.export.readme import readme_source
-from deltakwt.export.settings import Export, config_source, profile_source
-from deltakwt.export.tables import tables_source
-from deltakwt.export.weights import weights_source
+import numpy as np
+from numpy.typing import NDArray
 
-# Of the core: what a microcontroller needs, all in one folder there.
+from deltakwt.audio import read_clip
+from deltakwt.core.config import CLIP_SAMPLES
+from deltakwt.core.engine import Engine, Run
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import Thresholds
+from deltakwt.export.model import Export
+from deltakwt.export.readme import readme_source
+from deltakwt.export.sources import (
+    clips_source,
+    config_source,
+    profile_source,
+    tables_source,
+    weights_source,
+)
+
+WORD = Path(__file__).parent / "right.flac"  # "right", spoken by espeak-ng
+
+# The files of the core that a microcontroller needs. The export puts them into one folder.
 CORE = (
     "include/deltakwt.h",
     "src/internal.h",
     "src/frontend.c",
     "src/stream.c",
+    "src/window.h",
+    "src/window.c",
     "src/kernels/scalar.c",
     "src/kernels/energies.inc.h",
 )
 
 
 def native_folder() -> Path:
-    """Where the C sources lie: in the installed package, or in the source tree."""
+    """Return the folder of the C sources, in the installed package or in the source tree."""
     package = Path(__file__).parent / "native"
     folder = package if package.is_dir() else Path(__file__).parents[3] / "native"
     if not (folder / "mcu" / "src").is_dir():
@@ -33,8 +47,25 @@ def native_folder() -> Path:
     return folder
 
 
+def word_samples() -> NDArray[np.int16]:
+    """Return the word of the self-test, (16000,) samples."""
+    return int16_samples(read_clip(WORD))
+
+
+def int16_samples(sound: NDArray[np.float32]) -> NDArray[np.int16]:
+    """Return sound in [-1, 1] as 16-bit samples."""
+    return np.rint(sound * 32768).clip(-32768, 32767).astype(np.int16)
+
+
+def run_clip(export: Export, engine: Engine, samples: NDArray[np.int16]) -> Run:
+    """Run one clip with the setting of the export; without thresholds all sites are dense."""
+    features = engine.features(samples.astype(np.float32) / 32768, export.setting.front_end)
+    return engine.delta(features, export.setting.thresholds or Thresholds())
+
+
 def write_folder(export: Export, out: Path) -> None:
-    """`out` must be new or empty; on failure nothing of it is left."""
+    """Write the export into `out`, which must be new or empty. After a failure, remove it again."""
+    export.check_board()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DeltakwtError(f"{out}: exists already and is not empty; choose another --out")
     existed = out.exists()
@@ -49,9 +80,30 @@ def write_folder(export: Export, out: Path) -> None:
 
 
 def _write(export: Export, out: Path) -> None:
+    _copy_sources(out)
+    engine = Engine(export.config, export.stored_tensors(), "scalar", export.name)
+    word, silence = word_samples(), np.zeros(CLIP_SAMPLES, np.int16)
+    features = engine.features(word.astype(np.float32) / 32768, export.setting.front_end)
+    dense, run = engine.delta(features, Thresholds()), run_clip(export, engine, word)
+    macs = {
+        'the word of the self-test, "right"': int(run.macs.sum()),
+        "digital silence": int(run_clip(export, engine, silence).macs.sum()),
+    }
+    made = {
+        "README.md": readme_source(export, int(dense.macs.sum()), macs),
+        "src/config.h": config_source(export),
+        "src/profile.c": profile_source(export),
+        "src/weights.c": weights_source(export),
+        "src/tables.c": tables_source(),
+        "test/clips.c": clips_source(export, word, dense.logits, int(run.logits.argmax())),
+    }
+    for name, text in made.items():
+        (out / name).write_text(text, encoding="utf-8")
+
+
+def _copy_sources(out: Path) -> None:
     native = native_folder()
     shutil.copytree(native / "mcu", out, dirs_exist_ok=True)
-    source = out / "src"
     for name in CORE:
         text = (native / name).read_text(encoding="utf-8")
         flat = text.replace('#include "../internal.h"', '#include "internal.h"')
@@ -59,16 +111,4 @@ def _write(export: Export, out: Path) -> None:
             flat = flat.replace(
                 '#include "deltakwt.h"', '#include "config.h"\n#include "deltakwt.h"'
             )
-        (source / Path(name).name).write_text(flat, encoding="utf-8")
-    engine = Engine(export.config, export.stored_tensors(), "scalar")
-    word, silence = (hear(export, engine, s) for s in (word_samples(), silence_samples()))
-    made = {
-        "README.md": readme_source(export, word, silence),
-        "src/config.h": config_source(export),
-        "src/profile.c": profile_source(export),
-        "src/weights.c": weights_source(export.config, export.tensors, export.kind),
-        "src/tables.c": tables_source(),
-        "test/clips.c": clips_source(export, word),
-    }
-    for name, text in made.items():
-        (out / name).write_text(text, encoding="utf-8")
+        (out / "src" / Path(name).name).write_text(flat, encoding="utf-8")

@@ -36,13 +36,13 @@ class Hearing:
         self.is_same = False  # the last push gave only windows that were not computed
         self._hop = decision.hop_frames * HOP_SAMPLES
         maybe = np.where(decision.thresholds(model.labels) > 1, 2.0, MAYBE).astype(np.float32)
-        self._native = model.engine.hearing(
+        self._native = model.engine.stream_runner(
             setting,
-            decision.hop_frames,
-            decision.reuse,
-            decision.onset_frames,
-            decision.stray_features,
-            maybe,
+            hop=decision.hop_frames,
+            reuse=decision.reuse,
+            onset=decision.onset_frames,
+            outliers=decision.stray_features,
+            word_posteriors=maybe,
         )
 
     def push(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:

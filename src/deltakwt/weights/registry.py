@@ -119,8 +119,8 @@ def load_model(name_or_path: str | os.PathLike[str]) -> Model:
     path = resolve(name_or_path)
     weights = load_weights(path)
     profiles = load_profiles(path) if path.is_dir() else file_profiles(path)
-    engine = Engine(weights.config, weights.tensors)
     name = os.fspath(name_or_path)
+    engine = Engine(weights.config, weights.tensors, name=name)
     source = name if name in named_models() else str(path.resolve())
     return Model(weights.config, engine, profiles, name, source)
 

@@ -1,0 +1,98 @@
+/* Model files and words: the part of the C library that an application needs.
+ *
+ *     dk_model_file file;
+ *     if (dk_model_open("kwt-1.bin", &file) != DK_OK) ...;
+ *     size_t size = dk_spotter_size(&file.model);
+ *     dk_spotter *spotter;
+ *     dk_spotter_init(malloc(size), size, &file.model, dk_isa_best(), &spotter);
+ *     dk_spotter_push(spotter, samples, count);               // 16 kHz, mono, signed 16 bit
+ *     dk_word word;
+ *     while (dk_spotter_next(spotter, &word)) puts(dk_model_label(&file.model, word.label));
+ *
+ * `deltakwt export --target bin --out kwt-1.bin` writes a model file. docs/c-library.md describes
+ * its format and this interface.
+ */
+#ifndef DELTAKWT_SPOTTER_H
+#define DELTAKWT_SPOTTER_H
+
+#include "deltakwt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The rule that turns the logits of overlapping windows into words; see docs/listening.md. */
+typedef struct {
+    uint32_t hop;             /* frames (10 ms) from one window to the next */
+    uint32_t onset, outliers; /* see dk_stream_options */
+    float reuse;              /* see dk_stream_options */
+    float maybe;              /* posterior from which a window may hold a word */
+    float off;                /* smoothed posterior below which a word has ended */
+    uint32_t smooth;          /* windows whose posteriors are averaged */
+    uint32_t patience;        /* windows in which a better candidate replaces the first */
+    uint32_t refractory;      /* windows after a word that cannot hold another one */
+    const float *on;          /* (labels): smoothed posterior of a candidate; 2: not a word */
+} dk_decision;
+
+/* A model as it is in a model file. The pointers point into the file. */
+typedef struct {
+    dk_config config;
+    const char *name;        /* of the model, for people */
+    const char *setting;     /* name of the setting, for people */
+    const char *labels;      /* `config.labels` strings, one after the other; dk_model_label */
+    const float *thresholds; /* (layers, DK_SITES), or NULL: dense */
+    dk_front_end_setting front_end;
+    dk_decision decision;
+    const float *weights; /* the tensors of dk_model_init, each one 64-byte aligned in the file */
+} dk_stored_model;
+
+/* Checks a model file in memory completely: header, checksum, sizes, offsets, text and numbers.
+ * Fills *model with pointers into `data`, which must be 8-byte aligned and stay unchanged. */
+DK_API dk_status dk_model_read(const void *data, size_t size, dk_stored_model *model);
+/* Returns the text of a label (UTF-8), or NULL if there is no such label. */
+DK_API const char *dk_model_label(const dk_stored_model *model, uint32_t label);
+/* Sets tensors[0 .. dk_tensor_count - 1] for dk_model_init. */
+DK_API void dk_model_tensors(const dk_stored_model *model, const float **tensors);
+
+typedef struct {
+    dk_stored_model model;
+    void *memory; /* the mapped file */
+    size_t size;
+} dk_model_file;
+
+/* Maps a model file into memory, read-only, and checks it. Where there is no mmap, the file is
+ * read into memory from malloc. The file must not be changed while it is open. */
+DK_API dk_status dk_model_open(const char *path, dk_model_file *file);
+DK_API void dk_model_close(dk_model_file *file);
+
+/* A word in a stream. Positions are samples since the start of the stream. */
+typedef struct {
+    uint32_t label;
+    float score;         /* smoothed posterior, 0 to 1 */
+    uint64_t start, end; /* the word lies between these samples */
+    uint64_t time;       /* samples that were needed to decide it */
+} dk_word;
+
+/* Finds words in one stream. Only one thread may use a spotter at a time. */
+typedef struct dk_spotter dk_spotter;
+
+enum { DK_SECOND = 16000 };
+
+DK_API size_t dk_spotter_size(const dk_stored_model *model); /* 0 if the shape is not supported */
+/* The weights are copied; `model` and the memory behind it must stay. */
+DK_API dk_status dk_spotter_init(void *memory, size_t size, const dk_stored_model *model,
+                                 dk_isa isa, dk_spotter **out);
+/* Adds up to one second (DK_SECOND) of samples. At the end of a stream, push one second of zeros,
+ * so that words in the last second are found. */
+DK_API dk_status dk_spotter_push(dk_spotter *spotter, const int16_t *samples, size_t count);
+/* Returns 1 and the next word, or 0 if there is none. Fetch all words after each push. */
+DK_API int dk_spotter_next(dk_spotter *spotter, dk_word *word);
+/* Computes the logits (labels) of one second (DK_SECOND samples). Does not touch the stream. */
+DK_API dk_status dk_spotter_classify(dk_spotter *spotter, const int16_t *samples, float *logits);
+/* Returns the logits (labels) of the last window of the stream, or NULL before the first. */
+DK_API const float *dk_spotter_logits(const dk_spotter *spotter);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

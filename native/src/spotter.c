@@ -1,0 +1,165 @@
+/* Words of one stream: front end, model, stream runner and decision rule in one block of memory. */
+#include "decider.h"
+#include "deltakwt_spotter.h"
+#include "internal.h"
+
+#include <string.h>
+
+enum {
+    BLOCK = 1600,         /* samples converted at once */
+    WORD = DK_SECOND / 2, /* about the length of a word */
+    QUEUE = 128,          /* more than the windows of one second */
+    BLOCK_WINDOWS = BLOCK / DK_HOP + 1,
+};
+
+struct dk_spotter {
+    const dk_stored_model *stored;
+    const dk_model *model;
+    const dk_frontend *frontend;
+    dk_stream_runner *runner;
+    dk_library_decider decider;
+    dk_word queue[QUEUE];
+    uint32_t first, waiting;
+    uint32_t windows;  /* 0 until the first window */
+    float *block;      /* (BLOCK): samples as floats; a whole second for a clip */
+    float *features;   /* (frames, 40) of a clip */
+    float *logits;     /* (BLOCK_WINDOWS, labels) */
+    float *last;       /* (labels): logits of the last window */
+    float *posteriors; /* (labels): posterior from which a window holds a word */
+    const float **tensors;
+    void *memory[3]; /* of the front end, the model and the runner */
+    void *scratch;   /* of a clip */
+    size_t scratch_size;
+};
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Lays out the memory. With an arena over NULL this only adds up the size. */
+static dk_spotter *lay_out(dk_arena *arena, const dk_stored_model *m, dk_spotter *s) {
+    const dk_config *c = &m->config;
+    dk_spotter *at = (dk_spotter *)dk_take(arena, 1, sizeof *at);
+    s->block = dk_take_floats(arena, DK_SECOND);
+    s->features = dk_take_floats(arena, (size_t)c->frames * DK_COEFFICIENTS);
+    s->logits = dk_take_floats(arena, (size_t)BLOCK_WINDOWS * c->labels);
+    s->last = dk_take_floats(arena, c->labels);
+    s->posteriors = dk_take_floats(arena, c->labels);
+    s->tensors = (const float **)dk_take(arena, dk_tensor_count(c), sizeof *s->tensors);
+    dk_decider_layout(&s->decider, arena, &m->decision, c->labels);
+    s->memory[0] = dk_take(arena, 1, dk_frontend_size());
+    s->memory[1] = dk_take(arena, 1, dk_model_size(c));
+    s->memory[2] = dk_take(arena, 1, dk_stream_runner_size(c));
+    s->scratch_size = larger(dk_scratch_size(c), dk_features_scratch_size(c->frames));
+    s->scratch = dk_take(arena, 1, s->scratch_size);
+    return at;
+}
+
+/* A spotter takes models of one second of sound. */
+static int is_supported(const dk_stored_model *m) {
+    return m && !dk_check_config(&m->config) && m->config.features == DK_COEFFICIENTS &&
+           m->config.frames == dk_frames(DK_SECOND) && m->decision.smooth && m->decision.on;
+}
+
+size_t dk_spotter_size(const dk_stored_model *model) {
+    dk_spotter spotter;
+    if (!is_supported(model)) return 0;
+    dk_arena arena = dk_arena_at(NULL);
+    lay_out(&arena, model, &spotter);
+    return dk_arena_size(&arena);
+}
+
+static dk_status init_parts(dk_spotter *s, dk_isa isa) {
+    const dk_stored_model *m = s->stored;
+    const dk_config *c = &m->config;
+    const dk_decision *rule = &m->decision;
+    for (uint32_t i = 0; i < c->labels; i++)
+        s->posteriors[i] = rule->on[i] > 1.0f ? 2.0f : rule->maybe;
+    const dk_stream_options options = {m->front_end, rule->hop,      rule->reuse,
+                                       rule->onset,  rule->outliers, s->posteriors};
+    dk_model_tensors(m, s->tensors);
+    dk_decider_start(&s->decider);
+    dk_status status = dk_frontend_init(s->memory[0], dk_frontend_size(), isa, &s->frontend);
+    if (!status)
+        status = dk_model_init(s->memory[1], dk_model_size(c), c, s->tensors, isa, &s->model);
+    if (!status)
+        status = dk_stream_runner_init(s->memory[2], dk_stream_runner_size(c), s->model,
+                                       s->frontend, m->thresholds, &options, &s->runner);
+    return status;
+}
+
+dk_status dk_spotter_init(void *memory, size_t size, const dk_stored_model *model, dk_isa isa,
+                          dk_spotter **out) {
+    if (!model || !out) return DK_BAD_ARGUMENT;
+    if (!is_supported(model)) return DK_BAD_CONFIG;
+    if (!memory || size < dk_spotter_size(model)) return DK_BAD_MEMORY;
+    dk_spotter spotter;
+    memset(&spotter, 0, sizeof spotter);
+    dk_arena arena = dk_arena_at(memory);
+    dk_spotter *at = lay_out(&arena, model, &spotter);
+    spotter.stored = model;
+    dk_status status = init_parts(&spotter, isa);
+    if (status) return status;
+    *at = spotter;
+    *out = at;
+    return DK_OK;
+}
+
+/* Queues a word with its position. The first window that recognises a word ends near the middle of
+ * the word; smoothing delays that window by half of its span. */
+static void add_word(dk_spotter *s, const dk_decided_word *found) {
+    const dk_decision *rule = &s->stored->decision;
+    const uint64_t hop = (uint64_t)rule->hop * DK_HOP, late = (rule->smooth - 1) * hop / 2;
+    uint64_t known = found->first * hop + DK_SECOND, middle = WORD / 2;
+    if (known > late + middle) middle = known - late;
+    if (s->waiting == QUEUE) return; /* the caller does not fetch them */
+    dk_word *word = &s->queue[(s->first + s->waiting++) % QUEUE];
+    word->label = (uint32_t)found->label;
+    word->score = found->score;
+    word->start = middle - WORD / 2;
+    word->end = middle + WORD / 2;
+    word->time = found->window * hop + DK_SECOND + (s->stored->front_end.smooth ? DK_HOP : 0);
+}
+
+static void to_floats(const int16_t *samples, size_t count, float *out) {
+    for (size_t i = 0; i < count; i++) out[i] = (float)samples[i] * (1.0f / 32768.0f);
+}
+
+dk_status dk_spotter_push(dk_spotter *s, const int16_t *samples, size_t count) {
+    if (!s || (count && !samples) || count > DK_SECOND) return DK_BAD_ARGUMENT;
+    const uint32_t labels = s->stored->config.labels;
+    while (count) {
+        size_t part = count < BLOCK ? count : (size_t)BLOCK;
+        dk_stream_counts counts;
+        dk_decided_word found;
+        to_floats(samples, part, s->block);
+        dk_status status = dk_stream_runner_push(s->runner, s->block, part, s->logits, &counts);
+        if (status) return status;
+        for (uint32_t w = 0; w < counts.windows; w++) {
+            memcpy(s->last, s->logits + (size_t)w * labels, labels * sizeof *s->last);
+            s->windows = 1;
+            if (dk_decider_push(&s->decider, s->last, &found)) add_word(s, &found);
+        }
+        samples += part;
+        count -= part;
+    }
+    return DK_OK;
+}
+
+int dk_spotter_next(dk_spotter *s, dk_word *word) {
+    if (!s || !word || !s->waiting) return 0;
+    *word = s->queue[s->first];
+    s->first = (s->first + 1) % QUEUE;
+    s->waiting--;
+    return 1;
+}
+
+const float *dk_spotter_logits(const dk_spotter *s) { return s && s->windows ? s->last : NULL; }
+
+dk_status dk_spotter_classify(dk_spotter *s, const int16_t *samples, float *logits) {
+    if (!s || !samples || !logits) return DK_BAD_ARGUMENT;
+    to_floats(samples, DK_SECOND, s->block);
+    dk_status status = dk_features(s->frontend, s->block, DK_SECOND, &s->stored->front_end,
+                                   s->scratch, s->scratch_size, s->features);
+    if (status) return status;
+    return dk_run(s->model, s->features, s->stored->thresholds, s->scratch, s->scratch_size, logits,
+                  NULL);
+}

@@ -1,0 +1,50 @@
+#include "window.h"
+
+#include <math.h>
+#include <string.h>
+
+void dk_window_init(dk_window *window, uint32_t frames, uint32_t hop, dk_feature *rows,
+                    dk_feature *computed) {
+    memset(window, 0, sizeof *window);
+    window->frames = window->due = frames;
+    window->hop = hop;
+    window->rows = rows;
+    window->computed = computed;
+}
+
+void dk_store_row(const float *row, dk_feature *to) {
+    for (uint32_t i = 0; i < DK_COEFFICIENTS; i++) to[i] = dk_to_feature(row[i]);
+}
+
+int dk_window_add(dk_window *window, const float *row) {
+    dk_store_row(row, window->rows + (size_t)window->next * DK_COEFFICIENTS);
+    window->next = window->next + 1 < window->frames ? window->next + 1 : 0;
+    if (--window->due) return 0;
+    window->due = window->hop;
+    return 1;
+}
+
+int dk_window_is_near(const dk_window *window) {
+    const uint32_t frames = window->frames, allowed = window->is_quiet ? window->outliers : 0;
+    uint32_t far = 0;
+    if (!window->has_computed) return 0;
+    for (uint32_t t = window->is_quiet ? frames - window->onset : 0; t < frames; t++) {
+        uint32_t at = window->next + t < frames ? window->next + t : window->next + t - frames;
+        const dk_feature *row = window->rows + (size_t)at * DK_COEFFICIENTS;
+        const dk_feature *known = window->computed + (size_t)t * DK_COEFFICIENTS;
+        for (uint32_t i = 0; i < DK_COEFFICIENTS; i++) {
+            float difference = dk_from_feature(row[i]) - dk_from_feature(known[i]);
+            if (fabsf(difference) > window->reuse && ++far > allowed) return 0;
+        }
+    }
+    return 1;
+}
+
+const dk_feature *dk_window_take(dk_window *window) {
+    const size_t row = DK_COEFFICIENTS, size = sizeof *window->rows;
+    size_t older = window->frames - window->next;
+    memcpy(window->computed, window->rows + window->next * row, older * row * size);
+    memcpy(window->computed + older * row, window->rows, window->next * row * size);
+    window->has_computed = 1;
+    return window->computed;
+}

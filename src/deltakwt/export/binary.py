@@ -1,0 +1,115 @@
+"""Write a model file: one flat file that the C library maps and checks without Python.
+
+All numbers are little-endian. A header of 160 bytes is followed by the text (name of the model and
+of the setting, labels; UTF-8, each ended by a zero byte), the `on` values of the labels, the
+thresholds, and the weights as float32. Every tensor starts at a multiple of 64 bytes. The order of
+the tensors is that of `Config.shapes`. docs/c-library.md describes every field;
+native/src/model_file.c reads and checks them.
+"""
+
+from __future__ import annotations
+
+import struct
+import unicodedata
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.export.model import Export
+from deltakwt.listen.decision import MAYBE
+from deltakwt.weights.folder import write_atomically
+
+MAGIC, VERSION, BYTE_ORDER_MARK = b"DELTAKWT", 1, 0x01020304
+HAS_THRESHOLDS = 1  # flag
+ALIGNMENT = 64
+# magic, version, byte order, file size, CRC-32, header size
+START = struct.Struct("<8sIIQII")
+# shape (7) and flags; floor, quantile; smooth, hop, onset, outliers; reuse, maybe, off; smoothed
+# windows, patience, refractory; text size, reserved; offsets of text, on, thresholds, weights
+REST = struct.Struct("<8I2d4I3f3I2I4Q")
+
+
+def write_model_file(export: Export, path: Path) -> int:
+    """Write the model file of an export and return its size in bytes."""
+    data = model_file(export)
+    if path.is_dir():
+        raise DeltakwtError(f"{path}: is a folder; --target bin writes a file")
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
+    return len(data)
+
+
+def model_file(export: Export) -> bytes:
+    """Return the bytes of the model file of an export."""
+    config, setting = export.config, export.setting
+    text = b"".join(
+        _printable(part).encode() + b"\0" for part in (export.name, str(setting), *config.labels)
+    )
+    on = export.decision.thresholds(config.labels)
+    thresholds = (
+        np.zeros(0, np.float32)
+        if setting.thresholds is None
+        else setting.thresholds.array(config.layers)
+    )
+    body, offsets = bytearray(), []
+    for part, alignment in (
+        (text, 1),
+        (_bytes(on), 4),
+        (_bytes(thresholds), 4),
+        (_weights(export), ALIGNMENT),
+    ):
+        _pad(body, alignment, START.size + REST.size)
+        offsets.append(START.size + REST.size + len(body))
+        body += part
+    checked = _rest(export, len(text), offsets) + bytes(body)
+    size = START.size + len(checked)
+    start = START.pack(
+        MAGIC, VERSION, BYTE_ORDER_MARK, size, zlib.crc32(checked), START.size + REST.size
+    )
+    return start + checked
+
+
+def _rest(export: Export, text_size: int, offsets: list[int]) -> bytes:
+    """Return the part of the header that the checksum covers."""
+    c, setting, decision = export.config, export.setting, export.decision
+    return REST.pack(
+        *(c.dim, c.heads, c.mlp, c.layers, len(c.labels), c.frames, c.features),
+        0 if setting.thresholds is None else HAS_THRESHOLDS,
+        setting.front_end.floor,
+        setting.front_end.quantile,
+        setting.front_end.smooth,
+        *(decision.hop_frames, decision.onset_frames, decision.stray_features),
+        *(decision.reuse, MAYBE, decision.off),
+        *(decision.smooth, decision.patience, decision.refractory_windows),
+        *(text_size, 0),
+        *offsets,
+    )
+
+
+def _weights(export: Export) -> bytes:
+    """Return all tensors, each one filled up to a multiple of 64 bytes."""
+    data = bytearray()
+    for name in export.config.shapes():
+        data += _bytes(export.tensors[name])
+        _pad(data, ALIGNMENT)
+    return bytes(data)
+
+
+def _bytes(array: NDArray[np.float32]) -> bytes:
+    return np.ascontiguousarray(array, "<f4").tobytes()
+
+
+def _pad(data: bytearray, alignment: int, before: int = 0) -> None:
+    data += bytes(-(before + len(data)) % alignment)
+
+
+def _printable(text: str) -> str:
+    """Refuse text that the C library would refuse: control characters."""
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
+        raise DeltakwtError(f"{text!r}: a name or label with a control character; rename it")
+    return text
