@@ -12,7 +12,7 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import ALL_SITES, FrontEndSetting, Thresholds
 from deltakwt.export.arrays import define, number
 from deltakwt.export.weights import KINDS, stored
-from deltakwt.listen.decision import MAYBE, Decision
+from deltakwt.listen.decision import POSSIBLE_WORD, Decision
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def config_source(export: Export) -> str:
         "DK_FRAMES": config.frames,
         "DK_FEATURES": config.features,
         "DK_HOP_FRAMES": decision.hop_frames,
-        "DK_ONSET_FRAMES": decision.onset_frames,
+        "DK_ONSET_FRAMES": decision.compare_frames,
         "DK_SMOOTH_WINDOWS": decision.smooth,
         "DK_PATIENCE_WINDOWS": decision.patience,
         "DK_REFRACTORY_WINDOWS": decision.refractory_windows,
@@ -113,8 +113,8 @@ def profile_source(export: Export) -> str:
     parts.append(f"const float dk_on[DK_LABELS] = {{{on}}};")
     parts.append(f"const float dk_off = {number(decision.off)};")
     parts.append(f"const float dk_reuse = {number(decision.reuse)};")
-    parts.append(f"const uint32_t dk_stray = {decision.stray_features};")
-    parts.append(f"const float dk_maybe = {number(MAYBE)};\n")
+    parts.append(f"const uint32_t dk_stray = {decision.outliers_allowed};")
+    parts.append(f"const float dk_maybe = {number(POSSIBLE_WORD)};\n")
     return "\n".join(parts)
 
 
