@@ -9,16 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-
-from deltakwt.core.config import KEYWORDS, LABELS, UNKNOWN
-from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.model import Model, load
-from deltakwt.core.setting import FrontEndSetting, Thresholds
 from deltakwt.listen.choose import choose
-from deltakwt.listen.decision import Decision
 from deltakwt.listen.score import Heard, best_point, confirmed, decide, score
 from deltakwt.listen.soak import soak
-from deltakwt.listen.spotter import Spotter, decision_of, save_decision
 from deltakwt.listen.streams import (
     Material,
     Scenario,
@@ -28,6 +21,13 @@ from deltakwt.listen.streams import (
     find_material,
 )
 from deltakwt.listen.stress import Setting, stress
+
+from deltakwt.core.config import KEYWORDS, LABELS, UNKNOWN
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.model import Model, load
+from deltakwt.core.setting import FrontEndSetting, Thresholds
+from deltakwt.listen.decision import Decision
+from deltakwt.listen.spotter import Spotter, decision_of, save_decision
 
 MINUTE = 1 / 60
 SHORT = Scenario(hours=2 * MINUTE, seed=3)

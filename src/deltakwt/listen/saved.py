@@ -7,6 +7,7 @@ yet. A WAV file without its line is never left behind, not even if the disk is f
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -78,11 +79,12 @@ class EventWriter:
 
 def _append(path: Path, text: str) -> None:
     """Append a line, whole or not at all."""
-    with path.open("ab") as file:
+    data = text.encode()
+    with path.open("ab", buffering=0) as file:  # a buffer would be written again when it is closed
         before = file.seek(0, os.SEEK_END)
         try:
-            file.write(text.encode())
-            file.flush()
+            if file.write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError:
             os.truncate(path, before)
             raise
