@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from deltakwt.core import reference
 from deltakwt.core.config import KWT1, KWT3, Config
-from deltakwt.core.engine import STAGES, Engine, FrontEnd, StreamRunner, available_isas
+from deltakwt.core.engine import STAGES, Engine, FrontEnd, WindowRunner, available_isas
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.frontend import STEP_LEAST, FrontEndStream, mel_energies, mfcc
 from deltakwt.core.macs import PRODUCTS
@@ -355,7 +355,7 @@ def test_times_tell_every_stage_apart() -> None:
 # ---------------------------------------------------------------- hardening
 
 
-def runner(engine: Engine, **changes: object) -> StreamRunner:
+def runner(engine: Engine, **changes: object) -> WindowRunner:
     options = {"hop": 10, "reuse": 0.0, "onset": 20, "outliers": 0}
     options |= {"word_posteriors": np.full(len(engine.config.labels), 0.15, np.float32)}
     return engine.stream_runner(Setting(), **(options | changes))  # type: ignore[arg-type]

@@ -119,7 +119,7 @@ class FeatureStream:
             return self._native.push(sound)
 
 
-class StreamRunner:
+class WindowRunner:
     """Streaming inference: push samples, get the logits of one window every hop.
 
     Made by `Engine.stream_runner`. Several threads may push into one runner; their blocks are
@@ -262,7 +262,7 @@ class Engine:
         onset: int,
         outliers: int,
         word_posteriors: ArrayLike,
-    ) -> StreamRunner:
+    ) -> WindowRunner:
         """Return a runner for one stream that computes a window every `hop` frames.
 
         A window whose features differ by at most `reuse` from those of the last computed window
@@ -283,7 +283,7 @@ class Engine:
                 _whole(outliers, "outliers"),
                 _floats(word_posteriors, "word_posteriors"),
             )
-        return StreamRunner(native, self.name)
+        return WindowRunner(native, self.name)
 
     def _array(self, thresholds: Thresholds | None) -> Floats | None:
         if thresholds is None:

@@ -10,7 +10,7 @@ for each head.
 The first two rows are never delta encoded and are stored as they are. A tensor in which every value
 changed is stored dense, because no list would make it smaller. What is stored is the new value of a
 feature, so that decoding gives back every reference to the bit; a stored difference would take the
-same bytes and add up rounding errors. `evaluate.storage` counts the same bytes without writing.
+same bytes and add up rounding errors. `evaluate.counts` counts the same bytes without writing.
 """
 
 from __future__ import annotations
