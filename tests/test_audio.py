@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from deltakwt import audio
 from deltakwt.core.errors import DeltakwtError
@@ -161,31 +159,3 @@ def test_read_clip_pads_and_cuts(tmp_path: Path) -> None:
         kept = min(length, 16_000)
         np.testing.assert_array_equal(clip[:kept], sound[:kept])
         assert not clip[kept:].any()
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    length=st.integers(1, 60_000),
-    pieces=st.lists(st.integers(1, 30_000), min_size=1, max_size=20),
-    group=st.integers(1, 9),
-)
-def test_windows_do_not_depend_on_blocks_or_groups(
-    length: int, pieces: list[int], group: int
-) -> None:
-    sound = (np.arange(length) % 997 + 1).astype(np.float32)
-    blocks, at = [], 0
-    for piece in (*pieces, length):
-        blocks.append(sound[at : at + piece])
-        at += piece
-    found = [w for start, clips in audio.windows(blocks, group) for w in clips]
-    starts = [
-        start + i * audio.HOP_SAMPLES
-        for start, clips in audio.windows(blocks, group)
-        for i in range(len(clips))
-    ]
-    count = 1 + max(0, -(-(length - 16_000) // 1_600))
-    assert starts == [1_600 * i for i in range(count)]
-    for start, window in zip(starts, found, strict=True):
-        heard = sound[start : start + 16_000]
-        np.testing.assert_array_equal(window[: len(heard)], heard)
-        assert not window[len(heard) :].any()

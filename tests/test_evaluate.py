@@ -76,6 +76,6 @@ def test_the_published_accuracy_on_the_official_test_set(
         assert found.macs is not None
         assert found.macs.model_percent < model_share[1]
     if thresholds is not None:
-        silent = found.tallies["_silence_"].macs
+        silent = found.counts_by_class["_silence_"].macs
         assert silent is not None
         assert silent.mhsa_percent < 3.05

@@ -132,7 +132,7 @@ def test_spot_streams_a_long_file(random_model: Path, tmp_path: Path) -> None:
     heard: list[float] = []
     found = deltakwt.load(random_model).spot(path, progress=heard.append)
     assert heard == sorted(heard)
-    assert found.windows == 191
+    assert found.windows > 200  # one every 100 ms, and those of the ending
     assert found.seconds == pytest.approx(20)
 
 
@@ -153,13 +153,10 @@ def test_a_word_in_a_recording_of_about_a_second_is_spotted(trained: str, second
 
 def test_spot_counts_over_all_windows(random_model: Path) -> None:
     found = deltakwt.load(random_model).spot(np.zeros(20_800), setting=PAPER)
-    assert found.windows == 4
-    assert found.tally is not None
-    assert found.tally.clips == 4
+    assert found.reused == found.windows - 1  # digital silence is computed once
     one = deltakwt.load(random_model)(np.zeros(16_000), setting=PAPER)
-    assert found.macs is not None
     assert one.macs is not None
-    assert found.macs.model_percent == pytest.approx(one.macs.model_percent)
+    assert found.macs_percent == pytest.approx(one.macs.model_percent / found.windows)
 
 
 def test_many_threads_share_a_model(random_model: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from deltakwt.core.config import KWT1, KWT3, Config
 from deltakwt.core.reference import encode
 from deltakwt.core.setting import ALL_SITES
-from deltakwt.evaluate.storage import FORMS, packed_bytes, report, row_overhead, shapes
+from deltakwt.evaluate.counts import FORMS, packed_bytes, row_overhead, shapes, stored_bytes
 
 
 def pack(encoded, form):
@@ -68,12 +68,12 @@ def test_a_packed_tensor_has_the_size_of_the_formula_and_unpacks(form, rows, wid
 def test_nothing_skipped_is_stored_plain_and_everything_skipped_is_small(config):
     layers = [shapes(config, last=i == config.layers - 1) for i in range(config.layers)]
     full = np.array([[np.prod(layer[site]) for site in ALL_SITES] for layer in layers])
-    dense = report(config, full)
+    dense = stored_bytes(config, full)
     assert dense["total"]["dense"] == dense["total"]["bitmap"] == dense["total"]["index"]
     assert dense["total"]["dense"] == 4 * full.sum()
 
     least = np.array([[min(2, t[s][0]) * t[s][1] for s in ALL_SITES] for t in layers])
-    sparse = report(config, least)
+    sparse = stored_bytes(config, least)
     assert sparse["total"]["dense"] == dense["total"]["dense"]
     assert sparse["total"]["index"] < dense["total"]["dense"]
     for form in FORMS:

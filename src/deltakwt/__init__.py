@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from deltakwt.core.errors import DeltakwtError
     from deltakwt.core.model import Model, Result, load
     from deltakwt.core.setting import FrontEndSetting, Setting, Thresholds
-    from deltakwt.events import Event
-    from deltakwt.listen import Spotter
+    from deltakwt.listen.decision import Event
+    from deltakwt.listen.spotter import Spotter
     from deltakwt.listen.spotting import Spotting
 
 __version__ = "0.1.0"
@@ -35,12 +35,12 @@ __all__ = [
 
 _HOMES = {
     "DeltakwtError": "core.errors",
-    "Event": "events",
+    "Event": "listen.decision",
     "FrontEndSetting": "core.setting",
     "Model": "core.model",
     "Result": "core.model",
     "Setting": "core.setting",
-    "Spotter": "listen",
+    "Spotter": "listen.spotter",
     "Spotting": "listen.spotting",
     "Thresholds": "core.setting",
     "load": "core.model",

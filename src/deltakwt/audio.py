@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ BLOCK_VALUES = 1 << 20  # samples times channels held at once: 4 MiB
 RATES = (1_000, 768_000)  # Hz
 MAX_CHANNELS = 64
 LOUDEST = 100.0  # 40 dB over full scale: no sound, but integers stored as floats
-HOP_SAMPLES = 1_600  # a window every 100 ms
 
 
 def read_clip(path: Path) -> Audio:
@@ -90,31 +89,6 @@ def one_clip(sound: Sound, sample_rate: int | None = None) -> Audio:
     clip = np.zeros(CLIP_SAMPLES, np.float32)
     clip[:length] = np.concatenate(held)
     return clip
-
-
-def windows(stream: Iterable[Audio], group: int = 64) -> Iterator[tuple[int, Audio]]:
-    """Start sample and (n, 16000) overlapping one-second windows, `group` of them at a time.
-
-    Up to one second gives one zero-padded window; more gives one every 100 ms, the last one
-    zero-padded so that the end is heard.
-    """
-    reach = CLIP_SAMPLES + (group - 1) * HOP_SAMPLES
-    start, held = 0, np.zeros(0, np.float32)
-    for block in stream:
-        held = np.concatenate((held, block))
-        while len(held) > reach:  # more follows, so that the last window is cut below
-            yield start, _cut(held, group)
-            start += group * HOP_SAMPLES
-            held = held[group * HOP_SAMPLES :]
-    count = 1 + max(0, -(-(len(held) - CLIP_SAMPLES) // HOP_SAMPLES))
-    padded = np.zeros(CLIP_SAMPLES + (count - 1) * HOP_SAMPLES, np.float32)
-    padded[: len(held)] = held
-    yield start, _cut(padded, count)
-
-
-def _cut(samples: Audio, count: int) -> Audio:
-    view = np.lib.stride_tricks.sliding_window_view(samples, CLIP_SAMPLES)
-    return np.ascontiguousarray(view[: count * HOP_SAMPLES : HOP_SAMPLES])  # (count, 16000)
 
 
 def _decoded(name: str) -> Iterator[tuple[int, NDArray[Any]]]:

@@ -1,4 +1,4 @@
-"""Streams with known words in them, and the model that hears them."""
+"""Streams with known words, and the model that finds them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ RATE = 16_000
 
 @pytest.fixture(scope="session")
 def model(trained: str) -> Model:
-    """Dense, whatever its default profile is."""
+    """Return a trained model that is set to dense."""
     loaded = load(trained)
-    loaded.profile = None
+    loaded.setting = "dense"
     return loaded
 
 
 @pytest.fixture(scope="session")
 def make_speech() -> Callable[..., Speech]:
-    """Words, two seconds apart, in a quiet room."""
+    """Make a stream of words, two seconds apart, with quiet noise."""
 
     def make(*words: str, noise: float = 1e-3) -> Speech:
         length = RATE * (2 + 2 * len(words))

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.listen.decision import Decided, Decider, Decision, posteriors
+from deltakwt.listen.decision import (
+    Decided,
+    Decider,
+    Decision,
+    decide,
+    posteriors,
+    smooth_stream,
+)
 
 LABELS = ("_silence_", "_unknown_", "yes", "no", "go")
 YES, NO, GO = 2, 3, 4
@@ -59,10 +66,17 @@ def test_patience_lets_a_better_word_win() -> None:
     assert events[0].score == pytest.approx(0.75, abs=1e-4)
 
 
-def test_smoothing_is_the_mean_of_the_last_windows_and_zero_before_them() -> None:
+def test_smoothing_is_the_mean_of_the_last_windows() -> None:
     decision = Decision(smooth=3, patience=0, on=0.6, off=0.2, refractory=0.0)
-    assert heard(decision, {YES: 0.91}, {YES: 0.91}) == [(YES, 1)]  # (0 + .91 + .91) / 3
-    assert heard(decision, {YES: 0.9}, {}, {YES: 0.8}) == []
+    assert heard(decision, {}, {}, {YES: 0.91}, {YES: 0.91}) == [(YES, 3)]  # (0 + .91 + .91) / 3
+    assert heard(decision, {}, {}, {YES: 0.9}, {}, {YES: 0.8}) == []
+
+
+def test_at_the_start_of_a_stream_only_the_windows_that_exist_are_averaged() -> None:
+    decision = Decision(smooth=3, patience=0, on=0.6, off=0.2, refractory=0.0)
+    assert heard(decision, {YES: 0.61}) == [(YES, 0)]
+    assert heard(decision, {YES: 0.5}, {YES: 0.75}) == [(YES, 1)]  # (.5 + .75) / 2
+    assert heard(decision, {YES: 0.5}, {YES: 0.65}) == []
 
 
 def test_words_have_thresholds_of_their_own() -> None:
@@ -85,7 +99,7 @@ def test_posteriors_are_computed_as_described() -> None:
         assert [f32(power / total) for power in powers] == list(found)
 
 
-def plain_twin(decision: Decision, rows: np.ndarray) -> list[Decided]:
+def reference_rule(decision: Decision, rows: np.ndarray) -> list[Decided]:
     """The five steps as one would write them in C, window by window."""
     count, labels = len(rows), len(LABELS)
     on = decision.thresholds(LABELS)
@@ -96,9 +110,9 @@ def plain_twin(decision: Decision, rows: np.ndarray) -> list[Decided]:
     for w in range(count):
         s = [f32(0)] * labels
         for back in range(decision.smooth - 1, -1, -1):
-            past = scores[w - back] if w >= back else [f32(0)] * labels
-            s = [f32(a + b) for a, b in zip(s, past, strict=True)]
-        s = [f32(a / f32(decision.smooth)) for a in s]
+            if w >= back:
+                s = [f32(a + b) for a, b in zip(s, scores[w - back], strict=True)]
+        s = [f32(a / f32(min(decision.smooth, w + 1))) for a in s]
         best = None
         for i in range(2, labels):
             if s[i] < f32(decision.off):
@@ -134,7 +148,7 @@ windows = st.lists(
     refractory=st.sampled_from([0.0, 0.3, 1.0]),
     on=st.sampled_from([0.3, 0.6, 0.9]),
 )
-def test_any_cut_into_blocks_decides_as_the_plain_twin(
+def test_any_cut_into_blocks_decides_as_the_reference(
     windows: list[list[float]],
     cuts: list[int],
     smooth: int,
@@ -151,7 +165,10 @@ def test_any_cut_into_blocks_decides_as_the_plain_twin(
         size = cuts[turn % len(cuts)]
         found += decider.push(rows[at : at + size])
         at, turn = at + size, turn + 1
-    assert found == plain_twin(decision, rows)
+    assert found == reference_rule(decision, rows)
+    if len(rows):
+        whole = decide(smooth_stream(rows, smooth), LABELS, decision)
+        assert whole == [one.event(LABELS, decision) for one in found]
 
 
 @given(
@@ -171,14 +188,14 @@ def test_windows_known_to_be_the_same_need_not_be_looked_at(
         for _ in range(again):
             found += decider.push(row, is_same=True)
         rows += [row] * (1 + again)
-    assert found == plain_twin(decision, np.concatenate(rows or [np.zeros((0, 5), np.float32)]))
+    assert found == reference_rule(decision, np.concatenate(rows or [np.zeros((0, 5), np.float32)]))
 
 
 def test_reuse_of_zero_compares_everything() -> None:
     exact = Decision(reuse=0)
-    assert (exact.onset_frames, exact.stray_features) == (98, 0)
-    assert (Decision().onset_frames, Decision().stray_features) == (35, 2)
-    assert Decision(hop=0.5).onset_frames == 50  # what is new is always compared
+    assert (exact.compare_frames, exact.outliers_allowed) == (98, 0)
+    assert (Decision().compare_frames, Decision().outliers_allowed) == (35, 2)
+    assert Decision(hop=0.5).compare_frames == 50  # what is new is always compared
 
 
 def test_settings_survive_json_and_leave_defaults_where_nothing_is_said() -> None:
@@ -191,18 +208,35 @@ def test_settings_survive_json_and_leave_defaults_where_nothing_is_said() -> Non
     ("bad", "message"),
     [
         ({"hop": 0.015}, "hop = 0.015: must be 0.01 to 1 second"),
-        ({"onset": 0}, "onset = 0.0: must be 0.01 to 1 second"),
-        ({"stray": -1}, "stray = -1: must be 0 to 10000 features"),
-        ({"stray": 1.5}, "stray = 1.5 is of a wrong type"),
+        ({"compare_seconds": 0}, "compare_seconds = 0.0: must be 0.01 to 1 second"),
+        ({"max_outliers": -1}, "max_outliers = -1: must be 0 to 10000 features"),
+        ({"max_outliers": 1.5}, "max_outliers = 1.5 has the wrong type"),
         ({"smooth": 0}, "smooth = 0: must be 1 to 100"),
-        ({"smooth": 2.5}, "smooth = 2.5 is of a wrong type"),
-        ({"on": 0.3, "off": 0.5}, "off = 0.5: must lie above 0 and at most at `on`"),
-        ({"on": "high"}, "on = 'high' is of a wrong type"),
+        ({"smooth": 2.5}, "smooth = 2.5 has the wrong type"),
+        ({"on": 0.3, "off": 0.5}, "off = 0.5: must be above 0 and at most `on`"),
+        ({"on": "high"}, "on = 'high' has the wrong type"),
         ({"volume": 1}, "unknown key 'volume'"),
-        ({"words": {"yes": 2}}, "words = {'yes': 2}: each must lie"),
+        ({"smooth": float("inf")}, "smooth = inf has the wrong type"),
+        ({"words": {"yes": 2}}, "words = {'yes': 2}: each must be"),
     ],
 )
 def test_bad_settings_are_told_in_one_line(bad: dict[str, object], message: str) -> None:
     with pytest.raises(DeltakwtError, match="decision: ") as error:
         Decision.from_json(bad)
     assert message in str(error.value)
+
+
+def test_a_stream_of_one_window_is_decided_as_a_clip() -> None:
+    def end(window: dict[int, float]) -> int | None:
+        decider = Decider(Decision(smooth=3, patience=1, on=0.8, off=0.4), LABELS)
+        decider.push(logits(window))
+        found = decider.end_of_clip()
+        return None if found is None else found.label
+
+    assert end({YES: 0.5, NO: 0.3}) == YES  # below `on`
+    assert end({YES: 0.9}) == YES  # patience has not passed
+    assert end({YES: 0.39, NO: 0.3, GO: 0.2}) is None  # below `off`
+    assert end({YES: 0.45}) is None  # silence is more likely
+    decider = Decider(PLAIN, LABELS)
+    assert [one.label for one in decider.push(logits({YES: 0.9}))] == [YES]
+    assert decider.end_of_clip() is None  # reported before

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.listen.decision import Event
 from deltakwt.listen.hooks import Hooks, parse_hooks
-from deltakwt.listen.spotter import Detection
 
 LABELS = ("_silence_", "_unknown_", "yes", "no")
 
 
-def event(label: str) -> Detection:
-    return Detection(label, 0.9, 1.0, 1.5, 1.7, 0.8)
+def event(label: str) -> Event:
+    return Event(label, 0.9, 1.0, 1.5, 1.7, 0.8)
 
 
 def python(code: str, *arguments: str) -> list[str]:
@@ -52,7 +52,7 @@ def test_bad_hooks_are_told(text: str, message: str) -> None:
 
 
 def test_a_word_has_one_command() -> None:
-    with pytest.raises(DeltakwtError, match="has a command already"):
+    with pytest.raises(DeltakwtError, match="already has a command"):
         parse_hooks(["yes=a", "yes=b"], LABELS)
 
 

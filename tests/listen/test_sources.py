@@ -14,9 +14,9 @@ import pytest
 import soundfile
 
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.listen import microphone as mic
-from deltakwt.listen.pcm import KINDS, Format, read_stream
-from deltakwt.listen.sources import Block, SourceLost, paced, read_file, reconnecting
+from deltakwt.listen import sources as mic
+from deltakwt.listen.pcm import KINDS, Format, SourceLost, read_stream
+from deltakwt.listen.sources import Block, paced, read_file, reconnecting
 
 TONE = (0.5 * np.sin(np.arange(8_000) * 0.05)).astype(np.float32)
 
@@ -76,7 +76,7 @@ def test_a_pipe_that_dribbles_loses_nothing() -> None:
     ("data", "message"),
     [
         (b"fLaC" + bytes(100), "FLAC cannot be decoded from a pipe"),
-        (b"RIFF\0\0\0\0AVI " + bytes(100), "is none"),
+        (b"RIFF\0\0\0\0AVI " + bytes(100), "is not one"),
         (b"RIFF\0\0\0\0WAVEfmt \x10\0\0\0\1", "damaged or cut short"),
         (b"RIFF\0\0\0\0WAVEdata\0\0\0\0", "damaged or cut short"),
         (b"RIFF\0\0\0\0WAVEjunk\xff\xff\xff\xff" + bytes(50), "damaged or cut short"),
@@ -220,7 +220,7 @@ class FakeSound(SimpleNamespace):
 def sound(monkeypatch: pytest.MonkeyPatch) -> FakeSound:
     fake = FakeSound("built-in", "USB headset")
     monkeypatch.setitem(sys.modules, "sounddevice", fake)
-    monkeypatch.setattr(mic, "SILENT_FOR", 0.05)
+    monkeypatch.setattr(mic, "SILENT_SECONDS", 0.05)
     return fake
 
 
@@ -274,11 +274,11 @@ def test_an_unplugged_microphone_comes_back(sound: FakeSound) -> None:
 
 
 def test_a_full_queue_drops_blocks_instead_of_growing(sound: FakeSound) -> None:
-    sound.blocks = 5 * mic.HELD
+    sound.blocks = 5 * mic.MAX_QUEUED
     heard: list[Block] = []
     with pytest.raises(SourceLost):
         heard.extend(mic.microphone())
-    assert len(heard) == mic.HELD
+    assert len(heard) == mic.MAX_QUEUED
 
 
 def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`Spotter`: any blocks in, the same words out."""
+"""`Spotter`: the words do not depend on the blocks, and all of the sound counts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import tracemalloc
 import numpy as np
 import pytest
 import soxr
+from hypothesis import given
+from hypothesis import strategies as st
 from listen.speech import Speech
 from numpy.typing import NDArray
 
@@ -15,20 +17,20 @@ import deltakwt
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.core.setting import Thresholds
-from deltakwt.listen import Decision, Detection, Spotter, confirm_with
-from deltakwt.listen.spotter import KEPT, NAP
+from deltakwt.listen import Decision, Event, SecondStage, Spotter
+from deltakwt.listen.spotter import KEPT_SAMPLES, MAX_WAITING, RecentSound
 
 THRESHOLDS = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05_0.2_0.05")
 DECISION = Decision(on=0.6, off=0.3, smooth=2, patience=1, refractory=1.1)
 
 
 def spotter(model: Model, **options: object) -> Spotter:
-    return Spotter(model, thresholds=THRESHOLDS, **{"decision": DECISION, **options})  # type: ignore[arg-type]
+    return Spotter(model, setting=THRESHOLDS, **{"decision": DECISION, **options})  # type: ignore[arg-type]
 
 
 def all_events(
     ears: Spotter, sound: NDArray[np.generic], size: int, rate: int = 16_000
-) -> list[Detection]:
+) -> list[Event]:
     events = []
     for start in range(0, len(sound), size):
         events += ears.push(sound[start : start + size], rate)
@@ -36,7 +38,7 @@ def all_events(
 
 
 @pytest.fixture(scope="module")
-def expected(model: Model, speech: Speech) -> list[Detection]:
+def expected(model: Model, speech: Speech) -> list[Event]:
     return all_events(spotter(model), speech.sound, 1_600)
 
 
@@ -44,7 +46,7 @@ def test_it_is_public() -> None:
     assert deltakwt.Spotter is Spotter
 
 
-def test_words_are_found_where_they_are(expected: list[Detection], speech: Speech) -> None:
+def test_words_are_found_where_they_are(expected: list[Event], speech: Speech) -> None:
     assert [event.label for event in expected] == list(speech.words)
     for event in expected:
         begin = speech.words[event.label]
@@ -55,7 +57,7 @@ def test_words_are_found_where_they_are(expected: list[Detection], speech: Speec
 
 @pytest.mark.parametrize("size", [7, 160, 1_000, 16_000, 160_000])
 def test_the_cut_into_blocks_changes_nothing(
-    model: Model, speech: Speech, expected: list[Detection], size: int
+    model: Model, speech: Speech, expected: list[Event], size: int
 ) -> None:
     assert all_events(spotter(model), speech.sound, size) == expected
 
@@ -72,13 +74,13 @@ def test_blocks_wait_in_silence_and_no_word_comes_late(model: Model, speech: Spe
         late += [end / 16_000 - event.time for event in ears.push(sound[end - 1_600 : end])]
         waited.append(end - ears.meter.total.samples)
         assert ears.seconds == end / 16_000
-    assert max(waited) == NAP - 1_600
+    assert max(waited) == MAX_WAITING - 1_600
     assert len(late) == len(speech.words)
     assert max(late) < 0.1  # the block in which it was decided
 
 
 def test_a_source_may_use_one_buffer_again_and_again(
-    model: Model, speech: Speech, expected: list[Detection]
+    model: Model, speech: Speech, expected: list[Event]
 ) -> None:
     ears, events, buffer = spotter(model), [], np.zeros(1_600, np.float32)
     whole = len(speech.sound) // 1_600 * 1_600
@@ -92,7 +94,7 @@ def test_a_source_may_use_one_buffer_again_and_again(
 
 @pytest.mark.parametrize("rate", [8_000, 22_050, 44_100, 48_000])
 def test_other_rates_are_resampled_as_one_stream(
-    model: Model, speech: Speech, expected: list[Detection], rate: int
+    model: Model, speech: Speech, expected: list[Event], rate: int
 ) -> None:
     sound = soxr.resample(speech.sound, 16_000, rate)
     found = all_events(spotter(model), sound, 1_234, rate)
@@ -103,7 +105,7 @@ def test_other_rates_are_resampled_as_one_stream(
             assert one.start == pytest.approx(other.start, abs=0.11)
 
 
-def test_stereo_integers_are_sound(model: Model, speech: Speech, expected: list[Detection]) -> None:
+def test_stereo_integers_are_sound(model: Model, speech: Speech, expected: list[Event]) -> None:
     stereo = np.repeat((speech.sound[:, None] * 32767).astype(np.int16), 2, axis=1)
     found = all_events(spotter(model), stereo, 4_000)
     assert [event.label for event in found] == [event.label for event in expected]
@@ -119,7 +121,7 @@ def test_the_rate_may_change_in_the_middle(model: Model, speech: Speech) -> None
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e9])
 def test_a_bad_block_is_rejected_and_the_stream_goes_on(
-    model: Model, speech: Speech, expected: list[Detection], bad: float
+    model: Model, speech: Speech, expected: list[Event], bad: float
 ) -> None:
     ears = spotter(model)
     events = ears.push(speech.sound[:30_000])
@@ -161,7 +163,7 @@ def test_stop_from_another_thread_ends_listening(model: Model) -> None:
 
 
 def test_listen_hears_the_end_of_a_source(
-    model: Model, speech: Speech, expected: list[Detection]
+    model: Model, speech: Speech, expected: list[Event]
 ) -> None:
     blocks = ((part, 16_000) for part in np.array_split(speech.sound, 11))
     assert list(spotter(model).listen(blocks)) == expected
@@ -173,7 +175,7 @@ def test_the_newest_sound_is_held_and_no_more(model: Model, speech: Speech) -> N
         ears.push(speech.sound)
     end = 6 * len(speech.sound)
     assert np.array_equal(ears.sound(end - 20_000, end), speech.sound[-20_000:])
-    assert np.array_equal(ears.sound(end - KEPT, end)[-1_000:], speech.sound[-1_000:])
+    assert np.array_equal(ears.sound(end - KEPT_SAMPLES, end)[-1_000:], speech.sound[-1_000:])
     with pytest.raises(DeltakwtError, match="are not held"):
         ears.sound(0, 1_000)
     fresh = spotter(model)
@@ -207,11 +209,11 @@ def test_time_does_not_drift(model: Model, speech: Speech) -> None:
 
 
 def test_a_second_stage_confirms_or_refuses(
-    model: Model, speech: Speech, expected: list[Detection]
+    model: Model, speech: Speech, expected: list[Event]
 ) -> None:
     seen = []
 
-    def only_stop(event: Detection, window: NDArray[np.float32]) -> bool:
+    def only_stop(event: Event, window: NDArray[np.float32]) -> bool:
         seen.append((event.label, window.shape))
         start = round(event.window * 16_000)
         assert np.array_equal(window, speech.sound[start : start + 16_000])
@@ -223,15 +225,53 @@ def test_a_second_stage_confirms_or_refuses(
     assert (ears.verified, ears.refused) == (1, 2)
 
 
-def test_the_dense_model_is_a_second_stage(model: Model, speech: Speech) -> None:
-    agreed = all_events(spotter(model, verify=confirm_with(model)), speech.sound, 16_000)
-    assert [event.label for event in agreed] == list(speech.words)
-    strict = confirm_with(model, score=1.1)
-    assert all_events(spotter(model, verify=strict), speech.sound, 16_000) == []
+def test_a_model_is_a_second_stage(model: Model, speech: Speech) -> None:
+    confirmed = all_events(spotter(model, verify=model), speech.sound, 16_000)
+    assert [event.label for event in confirmed] == list(speech.words)
+    stage = SecondStage(model, THRESHOLDS, score=1.1)
+    assert all_events(spotter(model, verify=stage), speech.sound, 16_000) == []
+    assert stage.runs == len(speech.words)
+    dense = SecondStage(model, "dense")
+    assert all_events(spotter(model, verify=dense), speech.sound, 16_000) == confirmed
+    assert dense.macs > 2 * stage.macs > 0
+    assert SecondStage(model).score == 0.5
 
 
-def test_thresholds_and_profile_exclude_each_other(model: Model) -> None:
-    with pytest.raises(DeltakwtError, match="not both"):
-        Spotter(model, thresholds=THRESHOLDS, profile="fast")
+def test_an_unknown_setting_is_refused(model: Model) -> None:
     with pytest.raises(DeltakwtError, match="no such profile"):
-        Spotter(model, profile="nonsense")
+        Spotter(model, setting="nonsense")
+
+
+def test_logits_can_be_watched(model: Model, speech: Speech) -> None:
+    seen: list[NDArray[np.float32]] = []
+    ears = spotter(model, on_logits=seen.append)
+    ears.push(speech.sound)
+    assert sum(map(len, seen)) == ears.meter.total.windows == 71
+
+
+@given(st.lists(st.integers(0, 30), max_size=40))
+def test_the_last_samples_are_held_after_any_blocks(sizes: list[int]) -> None:
+    recent = RecentSound(kept=50, longest=30)
+    sound = np.arange(sum(sizes), dtype=np.float32)
+    at = 0
+    for size in sizes:
+        recent.push(sound[at : at + size])
+        at += size
+        assert recent.total == at
+        first = max(0, at - 50)
+        assert np.array_equal(recent.cut(first, at), sound[first:at])
+
+
+def test_before_the_stream_there_is_silence() -> None:
+    recent = RecentSound(10, 10)
+    recent.push(np.ones(5, np.float32))
+    assert recent.cut(-3, 2).tolist() == [0, 0, 0, 1, 1]
+    assert recent.cut(-3, -1).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 6), (4, 2)])
+def test_samples_that_are_not_held_are_refused(start: int, end: int) -> None:
+    recent = RecentSound(10, 10)
+    recent.push(np.ones(5, np.float32))
+    with pytest.raises(DeltakwtError, match="are not held; 0 to 5 are"):
+        recent.cut(start, end)

@@ -1,25 +1,27 @@
-"""Streams with ground truth, and how events are judged against it."""
+"""Streams with known words, negatives, scores, curves and the choice of a decision."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from conftest import CLIPS  # type: ignore[import-not-found]
 
 from deltakwt.core.config import KEYWORDS, LABELS, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model, load
-from deltakwt.core.setting import FrontEndSetting, Thresholds
-from deltakwt.listen.choose import choose
-from deltakwt.listen.decision import Decision
-from deltakwt.listen.score import Heard, best_point, confirmed, decide, score
-from deltakwt.listen.soak import soak
-from deltakwt.listen.spotter import Spotter, decision_of, save_decision
-from deltakwt.listen.streams import (
+from deltakwt.core.setting import DENSE, FrontEndSetting, Setting, Thresholds
+from deltakwt.evaluate.choose import choose
+from deltakwt.evaluate.negatives import FalseAccepts, Negatives, find_negatives, pooled
+from deltakwt.evaluate.score import score
+from deltakwt.evaluate.soak import soak
+from deltakwt.evaluate.streams import (
     Material,
     Scenario,
     Spoken,
@@ -27,7 +29,18 @@ from deltakwt.listen.streams import (
     activity,
     find_material,
 )
-from deltakwt.listen.stress import Setting, stress
+from deltakwt.evaluate.stress import (
+    CurvePoint,
+    Recording,
+    SettingResult,
+    best_point,
+    draw_curve,
+    report,
+    stress,
+)
+from deltakwt.listen.decision import Decision, Event, smooth_stream
+from deltakwt.listen.runner import Reading
+from deltakwt.listen.spotter import SecondStage, Spotter, decision_of, save_decision
 
 MINUTE = 1 / 60
 SHORT = Scenario(hours=2 * MINUTE, seed=3)
@@ -49,7 +62,7 @@ def test_the_official_layout_is_material_too(test_set: Path, full_set: Path) -> 
     noise = full_set / "_background_noise_"
     made = find_material(test_set, noise, LABELS, "test")
     assert set(made.clips) == {*KEYWORDS, UNKNOWN}
-    with pytest.raises(DeltakwtError, match="holds no noise recordings; name a folder"):
+    with pytest.raises(DeltakwtError, match="has no noise recordings; give a folder"):
         find_material(test_set, None, LABELS, "test")
     with pytest.raises(DeltakwtError, match="no such data folder"):
         find_material(test_set / "gone", None, LABELS, "test")
@@ -108,21 +121,26 @@ def spoken(label: str, start: float, end: float) -> Spoken:
 TRUTH = [spoken("yes", 10, 10.5), spoken("no", 20, 20.4), spoken(UNKNOWN, 30, 30.6)]
 
 
-def test_hits_misses_and_false_accepts() -> None:
+def event(label: str, time: float, window: float = 0.0) -> Event:
+    return Event(label, 0.9, time - 1, time - 0.5, time, window)
+
+
+def test_misses_false_accepts_confusions_and_repeats_are_counted_apart() -> None:
     events = [
-        Heard("go", 5.0, 0),  # in noise
-        Heard("yes", 10.7, 0),  # right, 0.2 s late
-        Heard("yes", 11.4, 0),  # twice
-        Heard("go", 20.6, 0),  # instead of no
-        Heard("up", 30.7, 0),  # other speech
+        event("go", 5.0),  # in noise
+        event("yes", 10.7),  # right, 0.2 s late
+        event("yes", 11.4),  # a second time
+        event("go", 20.6),  # instead of no
+        event("up", 30.7),  # other speech
     ]
     found = score(events, TRUTH, hours=0.5)
     assert found.hits == {"yes": 1}
     assert found.miss_percent == 50
-    assert found.false_per_hour == 8
-    assert found.causes == {
-        "noise": 1, "repeated": 1, "another keyword": 1, "other speech": 1
-    }  # fmt: skip
+    assert found.false_per_hour == 4
+    assert found.causes == {"noise": 1, "other speech": 1}
+    assert found.confusions == {"no > go": 1}
+    assert found.confusions_per_hour == 2
+    assert found.repeats == {"yes": 1}
     assert found.to_json()["delay_seconds"]["median"] == pytest.approx(0.2)
     assert found.to_json()["words"]["no"] == {
         "spoken": 1, "miss_percent": 100.0, "false_accepts_per_hour": 0.0
@@ -130,95 +148,229 @@ def test_hits_misses_and_false_accepts() -> None:
 
 
 def test_a_word_reported_too_late_is_a_miss() -> None:
-    assert score([Heard("yes", 11.6, 0)], TRUTH, 1).hits == {}
-    assert score([Heard("yes", 9.9, 0)], TRUTH, 1).hits == {}
+    assert score([event("yes", 11.6)], TRUTH, 1).hits == {}
+    assert score([event("yes", 9.9)], TRUTH, 1).hits == {}
     assert score([], [], 1).to_json()["delay_seconds"] is None
 
 
-def test_the_second_stage_keeps_what_it_also_names() -> None:
-    second = np.full((3, len(LABELS)), -5, np.float32)
-    second[0, LABELS.index("yes")] = 5
-    second[1, LABELS.index("no")] = 5
-    events = [Heard("yes", 1, 0), Heard("yes", 2, 1), Heard("yes", 3, 2)]
-    assert confirmed(events, second, LABELS) == events[:1]
-    assert confirmed([], second, LABELS) == []
+def point(on: float, misses: int, false: int, hours: float = 1.0) -> CurvePoint:
+    made = score([], [], 1)
+    made.spoken["yes"], made.hits["yes"] = 10, 10 - misses
+    return CurvePoint(on, made, FalseAccepts(hours, Counter(yes=false)))
 
 
 def test_the_best_point_has_few_enough_false_accepts() -> None:
-    def point(on: float, misses: int, false: int):  # type: ignore[no-untyped-def]
-        made = score([], [], 1)
-        made.spoken["yes"], made.hits["yes"], made.false["yes"] = 10, 10 - misses, false
-        return on, made
-
     curve = [point(0.3, 0, 9), point(0.6, 1, 1), point(0.9, 5, 0)]
-    assert best_point(curve, 1)[0] == 0.6
-    assert best_point(curve[:1], 1)[0] == 0.3  # none is good enough: the strictest
+    assert best_point(curve, 1).on == 0.6
+    assert best_point(curve, 9).on == 0.3
+    assert best_point(curve, 0.5).on == 0.9
+    assert best_point(curve[:1], 1).on == 0.3  # none is good enough: the highest threshold
 
 
-def test_settings_side_by_side(model: Model, material: Material) -> None:
+@pytest.fixture
+def speech_folder(tmp_path: Path) -> Path:
+    """Three files in two folders: "yes" and "left" with a transcript, noise without one."""
+    for number, (place, word) in enumerate((("84/1", "yes"), ("84/1", "left"), ("hiss", None))):
+        folder = tmp_path / "speech" / place
+        folder.mkdir(parents=True, exist_ok=True)
+        rng = np.random.default_rng(number)
+        sound = rng.normal(0, 1e-3, 48_000 if number else 24_000)
+        if word:
+            clip, _ = soundfile.read(CLIPS / f"{word}.flac")
+            sound[4_000:20_000] += clip
+        soundfile.write(folder / f"84-1-000{number}.flac", sound, 16_000)
+    (tmp_path / "speech" / "84" / "1" / "84-1.trans.txt").write_text(
+        "84-1-0000 OH YES INDEED\n\n84-1-0001 NOTHING OF THAT KIND\n"
+    )
+    return tmp_path / "speech"
+
+
+def test_negatives_are_the_sound_files_in_order(speech_folder: Path) -> None:
+    found = find_negatives(speech_folder)
+    assert [file.stem for file in found.files] == ["84-1-0000", "84-1-0001", "84-1-0002"]
+    assert found.transcripts["84-1-0000"] == {"oh", "yes", "indeed"}
+    assert sum(map(len, found.blocks())) == found.samples == 120_000
+    assert found.hours == pytest.approx(7.5 / 3600)
+    assert found.expected_seconds == pytest.approx(7.5)
+
+
+def test_a_word_of_the_transcript_is_not_a_false_accept(speech_folder: Path) -> None:
+    found = find_negatives(speech_folder)
+    list(found.blocks())
+    counted = found.false_accepts(
+        [
+            event(label, window + 1.1, window)
+            for label, window in (
+                *(("yes", 0.1), ("no", 0.1), ("yes", 1.4)),
+                *(("yes", 2.0), ("left", 2.0), ("yes", 6.0)),
+            )
+        ]
+    )
+    assert counted.ignored == 2  # in its file, and in a window that begins in its file
+    assert counted.words == {"yes": 2, "no": 1, "left": 1}
+    assert counted.per_hour == pytest.approx(4 * 480)
+    both = pooled([counted, FalseAccepts(1.0, Counter(no=2), 1)])
+    assert both.words == {"yes": 2, "no": 3, "left": 1}
+    assert (both.ignored, both.hours) == (3, pytest.approx(1 + 7.5 / 3600))
+
+
+def test_negatives_that_cannot_be_read(speech_folder: Path, tmp_path: Path) -> None:
+    (speech_folder / "a.wav").write_text("nonsense")
+    found = find_negatives(speech_folder)
+    assert sum(map(len, found.blocks())) == 120_000  # the others
+    assert "a.wav: not readable as sound" in found.failed[0]
+    with pytest.raises(DeltakwtError, match="no such folder"):
+        find_negatives(tmp_path / "gone")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DeltakwtError, match="has no sound files"):
+        find_negatives(tmp_path / "empty")
+    shutil.copy(speech_folder / "a.wav", tmp_path / "empty")
+    with pytest.raises(DeltakwtError, match="no file could be read"):
+        list(find_negatives(tmp_path / "empty").blocks())
+
+
+FAST = Setting(
+    Thresholds.parse("0.3_0.3_0.3_0.1_0.002_0.1_0.3_0.1"),
+    FrontEndSetting(smooth=True, floor=2.0),
+    "fast",
+)
+
+
+def test_settings_side_by_side(model: Model, material: Material, speech_folder: Path) -> None:
     stream = Stream(material, SHORT)
-    thresholds = Thresholds.parse("0.3_0.3_0.3_0.1_0.002_0.1_0.3_0.1")
-    settings = [
-        Setting("dense", None, FrontEndSetting()),
-        Setting("fast", thresholds, FrontEndSetting(smooth=True, floor=2.0)),
-    ]
-    seen = []
-    courses = stress(model, stream, settings, Decision(), lambda done, all_: seen.append(done))
-    dense, fast = (course.to_json() for course in courses)
-    assert seen[-1] == 120
+    negatives = [find_negatives(speech_folder)]
+    seen: list[tuple[float, float]] = []
+    results = stress(
+        model,
+        stream,
+        [DENSE, FAST],
+        Decision(),
+        negatives=negatives,
+        second=lambda: SecondStage(model, "dense"),
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    document = report(model, stream, Decision(), results, negatives, max_false=5.0)
+    dense, fast = document["settings"]
+    assert [dense["setting"], fast["setting"]] == ["dense", "fast"]
+    assert fast["front_end"]["smooth"] is True
+    assert seen[-1] == (127.5, 127.5)
     assert dense["compute"]["windows"] == 1191
     assert fast["compute"]["windows"] == 1190
     assert 4 * fast["compute"]["macs_percent"] < dense["compute"]["macs_percent"] < 40
-    assert dense["verified_by_dense"] is None
-    verified = fast["verified_by_dense"]
-    assert verified["false_accepts"] <= fast["decided"]["false_accepts"]
-    for course in (dense, fast):
-        curve = course["curve"]
+    second = fast["second_stage"]
+    assert second["decided"]["false_accepts"] <= fast["decided"]["false_accepts"]
+    assert second["decided"]["miss_percent"] >= fast["decided"]["miss_percent"]
+    assert second["cost"]["macs_per_second"] > 0
+    assert dense["decided"]["negatives"][0]["ignored"] == 1
+    assert dense["decided"]["negatives"][0]["words"] == {"left": 1}
+    assert document["negatives"][0]["files"] == 3
+    for one in (dense, fast):
+        curve = one["curve"]
         assert curve[-1]["miss_percent"] >= curve[0]["miss_percent"]
         assert curve[-1]["false_accepts_per_hour"] <= curve[0]["false_accepts_per_hour"]
-    again = decide(courses[0].logits, model.labels, Decision(), 0)
-    assert score(again, stream.truth, SHORT.hours).to_json() == dense["decided"]
+        assert one["at_max_false_accepts"]["max_false_accepts_per_hour"] == 5.0
+    # The logits that were kept decide as the spotter did.
+    kept = results[1].stream
+    assert kept.events_at(Decision(), smooth_stream(kept.logits, 3)) == kept.events
+
+
+def test_curves_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {
+        "model": "m",
+        "scenario": {"snr": 10.0},
+        "negatives": [{"hours": 2.5}],
+        "settings": [{"setting": "fast", "curve": [point(0.5, 1, 3).to_json()] * 2}],
+    }
+    draw_curve(document, str(tmp_path / "curve.png"))
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(DeltakwtError, match=r"--curve .*cannot be written"):
+        draw_curve(document, str(tmp_path / "gone" / "curve.png"))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(DeltakwtError, match=r"pip install 'deltakwt\[report\]'"):
+        draw_curve(document, str(tmp_path / "curve.png"))
 
 
 def test_a_soak_is_the_same_twice(model: Model, material: Material) -> None:
     one, two = (soak(model, Stream(material, Scenario(hours=MINUTE))) for _ in range(2))
     assert one["events_sha256"] == two["events_sha256"]
-    assert one["heard_seconds"] == 60
+    assert one["seconds"] == 60
 
 
-def test_the_command(deltakwt, trained: str, full_set: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_command(  # type: ignore[no-untyped-def]
+    deltakwt, trained: str, full_set: Path, speech_folder: Path, tmp_path: Path
+) -> None:
     base = ("stress", "--model", trained, "--data", full_set, "--split", "val", "--hours", 0.01)
-    told = deltakwt(*base, "--json", "--profile", "dense", "--save", tmp_path / "s")
+    told = deltakwt(
+        *base, "--json", "--profile", "dense", "--save", tmp_path / "s", "--choose", "dense",
+        "--negatives", speech_folder, "--curve", tmp_path / "c.png", "--max-false-accepts", 2,
+    )  # fmt: skip
     assert told.returncode == 0, told.stderr
     document = json.loads(told.stdout)
-    assert document["profiles"][0]["profile"] == "dense"
+    assert document["settings"][0]["setting"] == "dense"
+    assert document["chosen"]["setting"] == "dense"
+    assert document["chosen"]["decision"]["max_outliers"] == 2
     truth = json.loads((tmp_path / "s.json").read_text())
     assert len(truth) == document["words"]
     assert soundfile.info(tmp_path / "s.flac").frames == 36 * 16_000
-    shown = deltakwt(*base, "--profile", "dense", "--threshold", 0.5)
+    assert (tmp_path / "c.png").exists()
+    shown = deltakwt(*base, "--profile", "fast", "--threshold", 0.5, "--verify", "dense")
     assert shown.returncode == 0, shown.stderr
-    assert "at 1 false/h: misses %" in shown.stdout
+    assert "at 1 false accepts/h: misses %" in shown.stdout
+    assert "verified: confusions/h" in shown.stdout
     long = deltakwt(*base, "--soak", "--profile", "dense")
     assert "SHA-256 of the events" in long.stdout
-    wrong = deltakwt(*base, "--profile", "nonsense")
-    assert wrong.returncode == 2
-    assert "no such profile" in wrong.stderr
+    for option, message in (
+        (("--profile", "nonsense"), "no such profile"),
+        (("--verify", "nonsense"), "nonsense: no such model"),
+        (("--negatives", tmp_path / "gone"), "no such folder"),
+    ):
+        wrong = deltakwt(*base, *option)
+        assert wrong.returncode == 2
+        assert message in wrong.stderr
+
+
+def result_of(*recordings: np.ndarray) -> SettingResult:
+    labels = ("_silence_", "yes", "no")
+    reading = Reading(0, 0, 0, 0, 0, 0)
+    made = [Recording(DENSE, labels, rows, reading, [], None) for rows in recordings]
+    return SettingResult(made[0], made[1:])
+
+
+def silence() -> np.ndarray:
+    return np.full((600, 3), [4.0, 0.0, 0.0], np.float32)
 
 
 def test_settings_are_chosen_where_false_accepts_are_few() -> None:
     """Two words, one of them weak, and a click that only smoothing tells from a word."""
-    labels = ("_silence_", "yes", "no")
-    rows = np.full((600, 3), [4.0, 0.0, 0.0], np.float32)
+    rows = silence()
     rows[100:106, 1] = 9  # yes, surely
     rows[300:304, 2] = 6  # no, 0.88
     rows[450:451, 1] = 9  # a click: one window
     truth = [spoken("yes", 10.3, 10.8), spoken("no", 30.3, 30.8)]
-    decision, result = choose(rows, labels, truth, 0.1, Decision(), 0)
-    assert result.miss_percent == 0
-    assert result.false_per_hour == 0
+    decision, best = choose(result_of(rows), truth, 0.1, Decision())
+    assert best.score.miss_percent == 0
+    assert best.false_per_hour == 0
     assert decision.smooth > 1
     assert decision.off == pytest.approx(decision.on / 2, abs=1e-3)
     assert decision.reuse == Decision().reuse  # what is not searched stays
+
+
+def test_the_choice_takes_negatives_into_account() -> None:
+    """Speech that looks more like "no" than the weak "no" of the stream costs that word."""
+    rows, speech = silence(), silence()
+    rows[100:106, 1] = 9
+    rows[300:306, 2] = 6
+    for start in range(50, 550, 50):
+        speech[start : start + 6, 2] = 6.2
+    truth = [spoken("yes", 10.3, 10.8), spoken("no", 30.3, 30.8)]
+    negatives = Negatives(Path("speech"), [], {}, samples=60 * 16_000)
+    negatives._words.append(frozenset())
+    negatives._starts.append(0)
+    kept = result_of(rows, speech)
+    _, strict = choose(kept, truth, 0.1, Decision(), negatives=[negatives], max_false=1)
+    assert (strict.score.miss_percent, strict.false_per_hour) == (50, 0)
+    _, loose = choose(kept, truth, 0.1, Decision(), negatives=[negatives], max_false=700)
+    assert (loose.score.miss_percent, loose.false_per_hour) == (0, 600)
 
 
 def test_chosen_settings_are_the_models_own(random_model: Path, tmp_path: Path) -> None:

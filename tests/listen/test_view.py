@@ -18,15 +18,15 @@ import pytest
 import soundfile
 from listen.speech import Speech
 
-from deltakwt.listen.meter import Meter, Tally
-from deltakwt.listen.spotter import Detection
+from deltakwt.listen.decision import Event
+from deltakwt.listen.runner import Meter, Usage
 from deltakwt.listen.view import View, clock, level
 
 
 def view(now: list[float] | None = None) -> tuple[View, io.StringIO]:
     meter = Meter(dense_macs=1_000_000)
     for _ in range(30):
-        meter.add(Tally(1_600, 1, 1, 50_000, 0.0002))
+        meter.add(Usage(1_600, 1, 1, 50_000, 0.0002))
     out = io.StringIO()
     times = now or [0.0]
     return View(out, "kwt-1 fast: microphone", meter, lambda: times[0]), out
@@ -46,8 +46,8 @@ def test_clock() -> None:
 def test_every_width_shows_the_meter_and_the_words(width: int) -> None:
     made, _ = view()
     for number in range(7):
-        made.word(Detection("stop", 0.98, number, number + 0.5, number + 0.7, 0.0))
-    made.tell("a message that is rather long, to be cut at the edge of a narrow terminal")
+        made.word(Event("stop", 0.98, number, number + 0.5, number + 0.7, 0.0))
+    made.message("a message that is rather long, to be cut at the edge of a narrow terminal")
     lines = made.lines(width)
     text = "\n".join(lines)
     for shown in ("now", "minute", "start", "5.00%", "0.20%", "words: 7"):
@@ -63,7 +63,7 @@ def test_it_draws_over_itself_and_not_too_often() -> None:
     made, out = view(now)
     for number in range(10):
         now[0] = number * 0.1
-        made.hear(np.zeros(100))
+        made.block(np.zeros(100))
     drawn = out.getvalue().count("\x1b[J")
     assert drawn == 4  # at 0, 0.3, 0.6 and 0.9 s
     assert "\x1b[7F" in out.getvalue()

@@ -25,7 +25,8 @@ int dk_maybe_word(const float *logits) {
     return 0;
 }
 
-/* Posteriors of this window, averaged with those before it, oldest first. */
+/* Posteriors of this window, averaged with those before it, oldest first. At the start of a stream
+ * the mean is over the windows that exist. */
 static void smooth(dk_decider *decider, const float *logits, float *smoothed) {
     posteriors(logits, decider->history[decider->oldest]);
     memset(smoothed, 0, DK_LABELS * sizeof *smoothed);
@@ -35,7 +36,8 @@ static void smooth(dk_decider *decider, const float *logits, float *smoothed) {
         for (uint32_t i = 0; i < DK_LABELS; i++) smoothed[i] += row[i];
     }
     decider->oldest = decider->oldest + 1 < DK_SMOOTH_WINDOWS ? decider->oldest + 1 : 0;
-    for (uint32_t i = 0; i < DK_LABELS; i++) smoothed[i] /= (float)DK_SMOOTH_WINDOWS;
+    uint32_t seen = decider->window < DK_SMOOTH_WINDOWS ? decider->window + 1 : DK_SMOOTH_WINDOWS;
+    for (uint32_t i = 0; i < DK_LABELS; i++) smoothed[i] /= (float)seen;
 }
 
 /* The armed word with the highest score that reaches its threshold. */

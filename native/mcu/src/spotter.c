@@ -42,19 +42,20 @@ void dk_init(void) {
     dk_decider_init(&ram.decider);
 }
 
-/* Queues a word with its position. The first window that recognises a word ends near the middle of
- * the word; smoothing delays that window by half of its span. */
+/* Queues a word. listen/decision.py defines where it lies. */
 static void add_event(const dk_decided *found) {
     const uint64_t hop = (uint64_t)DK_HOP_FRAMES * DK_HOP, late = (DK_SMOOTH_WINDOWS - 1) * hop / 2;
-    uint64_t known = found->first * hop + SECOND, middle = WORD / 2;
+    const uint64_t known = found->first * hop + SECOND;
+    uint64_t middle = WORD / 2;
     if (known > late + middle) middle = known - late;
     if (ram.waiting == WAITING) return; /* full: the caller does not fetch them */
     dk_event *event = &ram.events[(ram.first_event + ram.waiting++) % WAITING];
     event->label = (uint32_t)found->label;
     event->score = found->score;
-    event->start = middle - WORD / 2;
-    event->end = middle + WORD / 2;
     event->time = found->window * hop + SECOND + (dk_front_end.smooth ? (uint64_t)DK_HOP : 0);
+    event->start = found->first ? middle - WORD / 2 : 0;
+    event->end = found->first ? middle + WORD / 2 : SECOND;
+    if (event->end > event->time) event->end = event->time;
 }
 
 static void add_row(const float *row) {

@@ -1,4 +1,4 @@
-"""`deltakwt eval`: accuracy, and with thresholds MACs and bytes, over a data set."""
+"""`deltakwt eval`: accuracy, MACs and stored bytes of a model over a data set."""
 
 from __future__ import annotations
 
@@ -38,21 +38,31 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     data: DataOption,
     model: ModelOption = DEFAULT_MODEL,
-    split: Annotated[str, typer.Option(help="test or val.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="Evaluate the clips of this split: test or val.")
+    ] = "test",
     silence: Annotated[
-        str, typer.Option(help="zero: digital silence, as in the paper. noise: recorded noise.")
+        str,
+        typer.Option(
+            help="What silence clips are: zero (digital silence, as in the paper) or noise"
+            " (recorded background noise)."
+        ),
     ] = "zero",
-    limit: Annotated[int | None, typer.Option(min=1, help="Clips drawn at random.")] = None,
-    seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Evaluate only so many clips, drawn at random. Default: all."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
     manifest: Annotated[
-        Path | None, typer.Option(help="List of clips: read where it exists, else written.")
+        Path | None,
+        typer.Option(help="Read the list of clips from this file; write it if it does not exist."),
     ] = None,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,
     threads: ThreadsOption = 0,
     json: JsonOption = False,
 ) -> None:
-    """Evaluate a model on Speech Commands: accuracy, per class, confusion, seconds."""
+    """Measure a model on Speech Commands: accuracy, per class, MACs and stored bytes."""
     from deltakwt.data import speech_commands as dataset
     from deltakwt.evaluate.accuracy import evaluate as run
     from deltakwt.provenance import command
@@ -107,7 +117,7 @@ def _print(result: Evaluation, model: Model, data: str) -> None:
         wrong[index] = 0
         taken = f"{result.labels[wrong.argmax()]} ({wrong.max()})" if wrong.any() else ""
         cells = [label, str(clips), percent(right / clips), taken]
-        if macs := result.tallies[label].macs:
+        if macs := result.counts_by_class[label].macs:
             cells += [f"{macs.mhsa_percent:.1f}%", f"{macs.model_percent:.1f}%"]
         rows.add_row(*cells)
     cells = ["all", str(result.clips), percent(result.accuracy), f"in {result.seconds:.1f} s"]
@@ -116,7 +126,7 @@ def _print(result: Evaluation, model: Model, data: str) -> None:
     rows.add_section()
     rows.add_row(*cells)
     console().print(rows)
-    if bytes_ := result.tally.bytes:
+    if bytes_ := result.counts.bytes:
         total = bytes_["total"]
         print(
             f"delta-encoded tensors: {total['bitmap'] / total['dense']:.1%} of the dense bytes "

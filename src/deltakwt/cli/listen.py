@@ -1,4 +1,4 @@
-"""`deltakwt listen`, `stress` and `review`: words in sound that has no end."""
+"""`deltakwt listen`: the words in sound from a microphone, a file or a pipe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,23 +29,43 @@ if TYPE_CHECKING:
 
     from deltakwt.core.model import Model
     from deltakwt.listen.decision import Decision
-    from deltakwt.listen.meter import Reading
+    from deltakwt.listen.pcm import Format
+    from deltakwt.listen.runner import Reading
+    from deltakwt.listen.session import Session
     from deltakwt.listen.sources import Block
-    from deltakwt.listen.spotter import Verify
+    from deltakwt.listen.spotter import SecondStage
 
 HopOption = Annotated[
-    float | None, typer.Option(help="Seconds from window to window (the model's: 0.1).")
+    float | None,
+    typer.Option(
+        help="Compute one window every so many seconds. Default: the model's own, else 0.1."
+    ),
 ]
 ReuseOption = Annotated[
-    float | None, typer.Option(help="How much a window may differ and not be run again; 0: exact.")
+    float | None,
+    typer.Option(
+        help="Do not compute a window again if no feature differs by more than this from the last"
+        " computed one; 0 is exact. Default: the model's own, else 3."
+    ),
 ]
 OnOption = Annotated[
-    float | None, typer.Option("--threshold", help="Score of a word, for all words alike.")
+    float | None,
+    typer.Option(
+        "--threshold",
+        help="Report a word from this score on, 0 to 1, for all words. Default: the model's own.",
+    ),
+]
+VerifyOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Confirm each event with a second stage: 'dense', a profile of the model, or another"
+        " model. It must find the same word with a score of at least 0.5."
+    ),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the three verbs."""
+    """Add `listen`, `stress` and `review`."""
     from deltakwt.cli.review import review
     from deltakwt.cli.stress import stress
 
@@ -60,89 +79,121 @@ def listen(
     thresholds: ThresholdsOption = None,
     source: Annotated[
         str | None,
-        typer.Option("--input", "-i", help="A sound file, or - for PCM or WAV from stdin."),
+        typer.Option(
+            "--input",
+            "-i",
+            help="Read this sound file, or raw PCM or WAV from stdin with '-'."
+            " Default: the microphone.",
+        ),
     ] = None,
-    fast: Annotated[bool, typer.Option("--fast", help="A file as fast as it goes.")] = False,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Read a file as fast as possible, not in real time.")
+    ] = False,
     raw_format: Annotated[
-        str, typer.Option(help="Raw PCM on stdin: u8, s16, s24, s32, f32 (little-endian).")
+        str,
+        typer.Option(
+            help="Sample format of raw PCM on stdin: u8, s16, s24, s32 or f32, little-endian."
+        ),
     ] = "s16",
-    raw_rate: Annotated[int, typer.Option(help="Raw PCM on stdin: samples a second.")] = 16_000,
-    raw_channels: Annotated[int, typer.Option(help="Raw PCM on stdin: channels.")] = 1,
+    raw_rate: Annotated[int, typer.Option(help="Sample rate of raw PCM on stdin, in Hz.")] = 16_000,
+    raw_channels: Annotated[int, typer.Option(help="Number of channels of raw PCM on stdin.")] = 1,
     device: Annotated[
-        str | None, typer.Option(help="Microphone: its number or part of its name.")
+        str | None,
+        typer.Option(help="Use this microphone: its number or a part of its name."),
     ] = None,
-    devices: Annotated[bool, typer.Option("--devices", help="List microphones and exit.")] = False,
+    devices: Annotated[
+        bool, typer.Option("--devices", help="List the microphones and exit.")
+    ] = False,
     on: Annotated[
         list[str] | None,
-        typer.Option("--on", metavar="WORD=COMMAND", help="Run a command when a word is heard."),
+        typer.Option(
+            "--on",
+            metavar="WORD=COMMAND",
+            help="Run a command, without a shell, when the word is found. Can be repeated.",
+        ),
     ] = None,
     hook_limit: Annotated[
-        float, typer.Option(min=0.1, help="Seconds after which such a command is killed.")
+        float, typer.Option(min=0.1, help="Kill a command of --on after so many seconds.")
     ] = 10.0,
     save_events: Annotated[
-        Path | None, typer.Option(help="Keep the sound around each event here, for review.")
+        Path | None,
+        typer.Option(help="Save the sound around each event in this folder, for `review`."),
     ] = None,
-    verify: Annotated[
-        str | None, typer.Option(help="Confirm events: 'dense', a profile, or another model.")
-    ] = None,
+    verify: VerifyOption = None,
     hop: HopOption = None,
     reuse: ReuseOption = None,
     threshold: OnOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
 ) -> None:
-    """Listen to a microphone, a file or a pipe, and tell the words."""
-    from deltakwt.listen.album import Album
-    from deltakwt.listen.hooks import Hooks, parse_hooks
+    """Find the words in sound from a microphone, a file or a pipe, as they are said."""
+    from deltakwt.listen.hooks import parse_hooks
+    from deltakwt.listen.pcm import Format
     from deltakwt.listen.session import Session
     from deltakwt.listen.spotter import Spotter
-    from deltakwt.listen.view import View
 
     if devices:
         _list_devices(as_json)
         return
     if fast and source is None:
         raise DeltakwtError("--fast: a microphone cannot be faster than real time; give --input")
+    raw = Format(raw_format, raw_rate, raw_channels)
     loaded = load_model(model, profile, thresholds)
     commands = parse_hooks(on or [], loaded.labels)
-    second = None if verify is None else _verify(loaded, verify)
+    second = None if verify is None else second_stage(loaded, verify)
     decision = decision_settings(loaded, hop, reuse, threshold)
     spotter = Spotter(loaded, decision=decision, verify=second)
     session = Session(spotter, as_json=as_json)
-    if sys.stdout.isatty() and not as_json and not fast:
-        setting = str(loaded.setting)
-        heard = "stdin" if source == "-" else Path(source).name if source else device
-        title = f"{Path(loaded.name).name} {setting}: {heard or 'microphone'}"
-        session.view = View(sys.stdout, title, spotter.meter)
-    if commands:
-        session.hooks = Hooks(commands, hook_limit, session.tell)
-    if save_events:
-        facts = {"model": loaded.name, "profile": str(loaded.setting)}
-        session.album = Album(save_events, spotter, facts)
-    blocks = _blocks(source, fast, (raw_format, raw_rate, raw_channels), device, session.tell)
-    with _terminated_like_interrupted():
+    _add_outputs(session, source or device, fast, commands, hook_limit, save_events)
+    blocks = _blocks(source, fast, raw, device, session.message)
+    with _terminate_as_interrupt():
         session.run(blocks)
     if fast and not as_json:
-        _summary(spotter.meter.ever)
+        _print_summary(spotter.meter.ever)
 
 
-def _verify(model: Model, name: str) -> Verify:
-    """The second stage of `--verify`."""
+def _add_outputs(
+    session: Session,
+    source: str | None,
+    fast: bool,
+    commands: dict[str, list[str]],
+    hook_limit: float,
+    save_events: Path | None,
+) -> None:
+    """Add the live view, the hooks and the saved events to a session."""
+    from deltakwt.listen.hooks import Hooks
+    from deltakwt.listen.saved import EventWriter
+    from deltakwt.listen.view import View
+
+    spotter = session.spotter
+    model = spotter.model
+    if sys.stdout.isatty() and not session.as_json and not fast:
+        name = "stdin" if source == "-" else Path(source).name if source else "microphone"
+        title = f"{Path(model.name).name} {model.setting}: {name}"
+        session.view = View(sys.stdout, title, spotter.meter)
+    if commands:
+        session.hooks = Hooks(commands, hook_limit, session.message)
+    if save_events:
+        facts = {"model": model.name, "setting": str(model.setting)}
+        session.saved = EventWriter(save_events, spotter, facts)
+
+
+def second_stage(model: Model, name: str) -> SecondStage:
+    """Return the second stage of `--verify`."""
     from deltakwt.core.model import load
-    from deltakwt.listen.spotter import confirm_with
+    from deltakwt.core.setting import DENSE
+    from deltakwt.listen.spotter import SecondStage
 
-    if name == "dense":
-        second = copy(model)
-        second.profile = None
-        return confirm_with(second)
-    if name in model.profiles.profiles:
-        return confirm_with(model, profile=name)
-    return confirm_with(load(name))
+    if name == DENSE.name or name in model.profiles.profiles:
+        return SecondStage(model, name)
+    return SecondStage(load(name))
 
 
 def decision_settings(
     model: Model, hop: float | None, reuse: float | None, on: float | None
 ) -> Decision:
-    """The model's own, changed by the command line."""
+    """Return the model's own decision settings, changed by the command line."""
     from deltakwt.listen.spotter import decision_of
 
     chosen = decision_of(model)
@@ -156,29 +207,27 @@ def decision_settings(
 def _blocks(
     source: str | None,
     fast: bool,
-    raw: tuple[str, int, int],
+    raw: Format,
     device: str | None,
     tell: Callable[[str], None],
 ) -> Iterator[Block]:
-    """The sound that was asked for."""
+    """Return the blocks of the source that was asked for."""
     from deltakwt.listen import pcm, sources
 
     if source == "-":
-        form = pcm.Format(*raw)
-        return pcm.read_stream(sys.stdin.buffer, form, sources.FAST if fast else sources.LIVE)
+        seconds = sources.FAST_BLOCK if fast else sources.LIVE_BLOCK
+        return pcm.read_stream(sys.stdin.buffer, raw, seconds)
     if source is not None:
         if fast:
-            return sources.read_file(source, sources.FAST)
-        return sources.paced(sources.read_file(source, sources.LIVE))
-    from deltakwt.listen.microphone import microphone
-
+            return sources.read_file(source, sources.FAST_BLOCK)
+        return sources.paced(sources.read_file(source, sources.LIVE_BLOCK))
     chosen = int(device) if device is not None and device.isdigit() else device
-    return sources.reconnecting(lambda: microphone(chosen), tell)
+    return sources.reconnecting(lambda: sources.microphone(chosen), tell)
 
 
 @contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM, as service managers send it, ends a run as cleanly as Ctrl-C."""
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM, as service managers send it, end a run as cleanly as Ctrl-C."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -190,17 +239,17 @@ def _terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _summary(reading: Reading) -> None:
+def _print_summary(reading: Reading) -> None:
     text = (
         f"{reading.seconds:.1f} s of sound, {reading.windows} windows"
         f" ({reading.reused_percent:.1f}% reused): {reading.macs_percent:.2f}% of the dense MACs,"
-        f" {reading.macs_per_second / 1e6:.1f} M a second, {reading.cpu_percent:.3f}% of one core"
+        f" {reading.macs_per_second / 1e6:.1f} M per second, {reading.cpu_percent:.3f}% of one core"
     )
     print(text, file=sys.stderr)
 
 
 def _list_devices(as_json: bool) -> None:
-    from deltakwt.listen.microphone import devices
+    from deltakwt.listen.sources import devices
 
     found = devices()
     if as_json:

@@ -1,4 +1,4 @@
-"""`deltakwt review`: go through saved events and make labelled clips of them."""
+"""`deltakwt review`: mark saved events as right or wrong, and make labelled clips of them."""
 
 from __future__ import annotations
 
@@ -9,72 +9,79 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deltakwt.cli.common import JsonOption, print_json
-from deltakwt.core.config import LABELS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from deltakwt.listen.album import Saved
+    from deltakwt.listen.saved import SavedEvent
 
 HELP = (
-    "Enter or y: right   p: play   u: other speech   n: noise   a word: that word   s: skip"
+    "Enter, y or r: right   p: play   u: other speech   n: noise   a word: that word   s: skip"
     "   q: quit"
 )
 
 
 def review(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Filled by listen --save-events.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder that listen --save-events filled.")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the labelled clips (DIR/labelled).")
+        Path | None,
+        typer.Option(help="Write the labelled clips to this folder. Default: DIR/labelled."),
     ] = None,
     split: Annotated[
-        str, typer.Option(help="What the clips are for: test (eval), val (tune) or train.")
+        str,
+        typer.Option(help="Make clips of this split: test (for eval), val (for tune) or train."),
     ] = "test",
-    play: Annotated[bool, typer.Option(help="Play each event before asking.")] = True,
+    play: Annotated[bool, typer.Option(help="Play each event before the question.")] = True,
     json: JsonOption = False,
 ) -> None:
-    """Mark saved events as right or wrong; write them in the layout of Speech Commands."""
-    from deltakwt.listen.review import unreviewed, walk, write_clips
+    """Mark saved events as right or wrong, and write them as clips like Speech Commands."""
+    from deltakwt.evaluate.review import review as ask_all
+    from deltakwt.evaluate.review import unreviewed, write_clips
 
     answered = 0
     if unreviewed(folder):
         print(HELP, file=sys.stderr)
-    asker = _Asker(folder, play)
+    questions = _Questions(folder, play)
     try:
-        for _ in walk(folder, asker.ask):
+        for _ in ask_all(folder, questions.ask):
             answered += 1
     except (KeyboardInterrupt, EOFError):
         print(file=sys.stderr)
-    home = out or folder / "labelled"
-    counts = write_clips(folder, home, split)
+    target = out or folder / "labelled"
+    counts = write_clips(folder, target, split)
     left = len(unreviewed(folder))
     if json:
-        print_json({"answered": answered, "left": left, "out": str(home), "clips": counts})
+        print_json({"answered": answered, "left": left, "out": str(target), "clips": counts})
         return
     listed = ", ".join(f"{label} {count}" for label, count in counts.items()) or "no clips"
-    print(f"{answered} answered, {left} left; {home}: {listed}")
+    print(f"{answered} answered, {left} left; {target}: {listed}")
 
 
-class _Asker:
-    """One question an event, on the terminal."""
+class _Questions:
+    """Asks one question per event on the terminal."""
 
     def __init__(self, folder: Path, play: bool) -> None:
         self.folder, self.play = folder, play
 
-    def ask(self, saved: Saved, sound: NDArray[np.float32], number: int, total: int) -> str | None:
-        from deltakwt.listen.review import check_label, sketch
+    def ask(
+        self, saved: SavedEvent, sound: NDArray[np.float32], number: int, total: int
+    ) -> str | None:
+        """Return the label that was answered, or None to skip the event."""
+        from deltakwt.evaluate.review import sketch, typed_label
 
         print(
             f"\n[{number}/{total}] {saved.label} {saved.score:.2f}"
-            f"  at {saved.line.get('start', 0):.1f} s  {saved.file}\n  {sketch(sound, 64)}",
+            f"  at {saved.start:.1f} s  {saved.file!r}\n  {sketch(sound, 64)}",
             file=sys.stderr,
         )
         self._play(saved, self.play)
         while True:
             print("right? ", end="", file=sys.stderr, flush=True)
             text = input().strip().lower()
-            if text in ("", "y", "yes") and (text != "yes" or saved.label == "yes"):
+            if text in ("", "y", "r"):
                 return saved.label
             if text == "q":
                 raise EOFError
@@ -82,13 +89,13 @@ class _Asker:
                 return None
             if text == "p":
                 self._play(saved, True)
-            elif (label := check_label(text, LABELS)) is not None:
+            elif (label := typed_label(text)) is not None:
                 return label
             else:
                 print(HELP, file=sys.stderr)
 
-    def _play(self, saved: Saved, wanted: bool) -> None:
-        from deltakwt.listen.playback import play
+    def _play(self, saved: SavedEvent, wanted: bool) -> None:
+        from deltakwt.evaluate.review import play
 
         if wanted and not play(self.folder / saved.file):
             self.play = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,11 +44,19 @@ def spot(
     profile: ProfileOption = None,
     threads: ThreadsOption = 0,
     json: JsonOption = False,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full",
+            help="With --json: add the MACs and stored bytes of every layer and product.",
+        ),
+    ] = False,
 ) -> None:
-    """Spot the words in sound files of any length, rate and format.
+    """Find the words in sound files of any length, rate and format.
 
-    Up to one second is classified as one clip; longer sound is heard through a one-second
-    window every 100 ms. A file that cannot be read is reported and the rest goes on.
+    A window of one second is run every 100 ms, and the words and times are those of `listen`. A
+    file of at most one second is decided as one clip. A file that cannot be read is reported, and
+    the others are still done.
     """
     loaded = load_model(model, profile, thresholds)
     documents: list[dict[str, Any]] = []
@@ -55,7 +64,8 @@ def spot(
     stopped = False
     for file in files:
         try:
-            spotting = _spot(loaded, file, threads)
+            spotting = _spot(loaded, file)
+            counts = _counts(loaded, file, threads) if full else {}
         except DeltakwtError as error:
             fail(str(error))
             documents.append({"file": file, "events": [], "ms": None, "error": str(error)})
@@ -65,51 +75,60 @@ def spot(
             stopped = True
             break
         found.append(spotting)
-        documents.append(_document(spotting))
-    if json:
-        print_json(documents)
-    elif found:
-        _print_table(found)
+        documents.append(_document(spotting) | counts)
+    try:
+        if json:
+            print_json(documents)
+        elif found:
+            _print_table(found)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader went away, as `head` does. Python must not fail on the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if stopped:
         raise typer.Exit(130)
     if len(found) < len(files):
         raise typer.Exit(1 if found else 2)
 
 
-def _spot(model: Model, file: str, threads: int) -> Spotting:
+def _spot(model: Model, file: str) -> Spotting:
     from deltakwt.audio import duration
 
     seconds = duration(file)
     if seconds is None or seconds < LONG:
-        return model.spot(file, threads=threads)
+        return model.spot(file)
     with progress(f"{Path(file).name} (seconds)") as bar:
-        return model.spot(file, threads=threads, progress=lambda done: bar.update(done, seconds))
+        return model.spot(file, progress=lambda done: bar.update(done, seconds))
+
+
+def _counts(model: Model, file: str, threads: int) -> dict[str, Any]:
+    from deltakwt.evaluate.counts import count_windows
+
+    return count_windows(model, file, threads=threads).to_json()
 
 
 def _document(spotting: Spotting) -> dict[str, Any]:
-    counts = {} if spotting.tally is None else spotting.tally.to_json()
     return {
         "file": spotting.file,
-        "events": [asdict(event) for event in spotting.events],
-        "ms": spotting.ms,
+        "events": [event.to_json() for event in spotting.events],
+        "ms": round(spotting.ms, 3),
         "seconds": spotting.seconds,
         "windows": spotting.windows,
-        **counts,
+        "reused": spotting.reused,
+        "macs_percent": round(spotting.macs_percent, 3),
+        "macs_per_second": round(spotting.macs_per_second),
     }
 
 
 def _print_table(found: list[Spotting]) -> None:
-    counted = any(spotting.macs for spotting in found)
-    rows = table("", "file", "word", "score", "start", "end", "ms", *(["MACs"] if counted else []))
+    rows = table("", "file", "word", "score", "start", "end", "ms", "MACs")
     for spotting in found:
-        cost = [f"{spotting.ms:.2f}"]
-        if counted:
-            cost.append(f"{spotting.macs.model_percent:.1f}%" if spotting.macs else "")
+        cost = [f"{spotting.ms:.2f}", f"{spotting.macs_percent:.1f}%"]
         name = str(spotting.file)
         for event in spotting.events:
             times = (f"{event.start:.2f}", f"{event.end:.2f}")
             rows.add_row(name, event.label, f"{event.score:.3f}", *times, *cost)
-            name, cost = "", [""] * len(cost)  # once a file
+            name, cost = "", [""] * len(cost)  # once per file
         if not spotting.events:
             rows.add_row(name, "-", "", "", "", *cost)
     console().print(rows)

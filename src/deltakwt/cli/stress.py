@@ -1,4 +1,4 @@
-"""`deltakwt stress`: long streams with known words, judged as deployments are."""
+"""`deltakwt stress`: misses and false accepts on long streams, and the choice of a decision."""
 
 from __future__ import annotations
 
@@ -13,60 +13,117 @@ from deltakwt.cli.common import (
     JsonOption,
     ModelOption,
     console,
+    fail,
     load_model,
     print_json,
     progress,
     table,
 )
-from deltakwt.cli.listen import HopOption, OnOption, ReuseOption, decision_settings
+from deltakwt.cli.listen import (
+    HopOption,
+    OnOption,
+    ReuseOption,
+    VerifyOption,
+    decision_settings,
+    second_stage,
+)
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
-    from deltakwt.core.model import Model
-    from deltakwt.listen.streams import Stream
-    from deltakwt.listen.stress import Course
+    from deltakwt.evaluate.streams import Stream
 
 
 def stress(
     data: DataOption,
     model: ModelOption = DEFAULT_MODEL,
     profile: Annotated[
-        list[str] | None, typer.Option(help="Profiles, 'dense' too (all, if none is named).")
+        list[str] | None,
+        typer.Option(
+            help="Run this profile, or 'dense'. Can be repeated. Default: dense and all profiles."
+        ),
     ] = None,
     noise: Annotated[
-        Path | None, typer.Option(help="Folder of noise recordings (_background_noise_ of DATA).")
+        Path | None,
+        typer.Option(
+            help="Take the background noise from this folder. Default: _background_noise_ of DATA."
+        ),
     ] = None,
-    split: Annotated[str, typer.Option(help="Clips of a full data set: test, val.")] = "test",
-    hours: Annotated[float, typer.Option(help="Length of the stream.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 1,
-    snr: Annotated[float, typer.Option(help="Loudness of words over the noise, in dB.")] = 10.0,
-    gap: Annotated[tuple[float, float], typer.Option(help="Seconds between words.")] = (5, 15),
-    others: Annotated[float, typer.Option(help="Share of words that are not keywords.")] = 0.1,
+    negatives: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="Count false accepts on the sound files below this folder, which holds no"
+            " keywords, or has transcripts (*.trans.txt). Can be repeated.",
+        ),
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Take the clips of a full data set from this split: test or val.")
+    ] = "test",
+    hours: Annotated[float, typer.Option(help="Length of the stream, in hours.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 1,
+    snr: Annotated[float, typer.Option(help="Signal-to-noise ratio of the words, in dB.")] = 10.0,
+    gap: Annotated[
+        tuple[float, float],
+        typer.Option(help="Shortest and longest time from one word to the next, in seconds."),
+    ] = (5, 15),
+    others: Annotated[
+        float, typer.Option(help="Share of the words that are not keywords, 0 to 1.")
+    ] = 0.1,
     level: Annotated[
-        tuple[float, float], typer.Option(help="Quietest and loudest noise, in dB.")
+        tuple[float, float],
+        typer.Option(help="Lowest and highest noise level, in dB of full scale."),
     ] = (-35, -25),
     hop: HopOption = None,
     reuse: ReuseOption = None,
     threshold: OnOption = None,
-    soak: Annotated[
-        bool, typer.Option("--soak", help="Memory, timing and a hash of the events instead.")
-    ] = False,
+    verify: VerifyOption = None,
+    max_false_accepts: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Accept so many false accepts per hour when a threshold is chosen: on the"
+            " negatives, or on the stream if there are none.",
+        ),
+    ] = 1.0,
     choose: Annotated[
         str | None,
-        typer.Option(help="Search decision settings for this profile: fewest misses at 1 false/h."),
+        typer.Option(
+            metavar="PROFILE",
+            help="Search the decision settings of this profile that miss the fewest words within"
+            " --max-false-accepts.",
+        ),
     ] = None,
     write: Annotated[
-        bool, typer.Option("--write", help="With --choose: put them into the model's config.json.")
+        bool,
+        typer.Option("--write", help="With --choose: write them into the model's config.json."),
+    ] = False,
+    curve: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the detection-error curves as a PNG file."),
+    ] = None,
+    soak: Annotated[
+        bool,
+        typer.Option(
+            "--soak",
+            help="Measure memory growth, drift and a hash of the events of the first profile"
+            " instead.",
+        ),
     ] = False,
     save: Annotated[
-        Path | None, typer.Option(help="Write the stream and its truth to STEM.flac, STEM.json.")
+        Path | None,
+        typer.Option(
+            metavar="STEM", help="Write the stream to STEM.flac and its words to STEM.json."
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Misses, false accepts an hour, delay and compute on a long stream with known words."""
-    from deltakwt.listen import stress as runs
-    from deltakwt.listen.soak import soak as run_soak
-    from deltakwt.listen.streams import Scenario, Stream, find_material
+    """Measure misses, false accepts, confusions, delay and compute on a long stream of words."""
+    from deltakwt.evaluate import stress as runs
+    from deltakwt.evaluate.choose import choose as choose_decision
+    from deltakwt.evaluate.negatives import find_negatives
+    from deltakwt.evaluate.soak import soak as run_soak
+    from deltakwt.evaluate.streams import Scenario, Stream, find_material
+    from deltakwt.listen.spotter import decision_of, save_decision
 
     if split not in ("test", "val"):
         raise DeltakwtError(f"--split {split}: must be test or val")
@@ -74,45 +131,58 @@ def stress(
     loaded = load_model(model)
     decision = decision_settings(loaded, hop, reuse, threshold)
     settings = runs.settings_of(loaded, profile or ([choose] if choose else None))
-    if choose is not None and choose not in [setting.name for setting in settings]:
+    if choose is not None and choose not in map(str, settings):
         raise DeltakwtError(f"--choose {choose}: is not among the profiles that --profile names")
+    if verify is not None:
+        second_stage(loaded, verify)  # a wrong name is reported before hours of work
+    quiet = [find_negatives(folder) for folder in negatives or []]
     stream = Stream(find_material(data, noise, loaded.labels, split), scenario)
     if save is not None:
         _save(stream, save)
-    with progress("listening (s)") as bar:
+    with progress("seconds of sound") as bar:
         if soak:
-            if profile:
-                loaded.profile = None if profile[0] == runs.DENSE else profile[0]
-            found = run_soak(loaded, stream, decision, bar.update)
-            print_json(found) if json else _show_soak(found)
-            return
-        courses = runs.stress(loaded, stream, settings, decision, bar.update)
-    document = runs.report(loaded, stream, decision, courses)
-    document["data"] = str(data)
+            chosen = settings[0] if profile else None
+            found = run_soak(loaded, stream, chosen, decision, bar.update)
+        else:
+            results = runs.stress(
+                loaded,
+                stream,
+                settings,
+                decision,
+                negatives=quiet,
+                second=None if verify is None else lambda: second_stage(loaded, verify),
+                progress=bar.update,
+            )
+    if soak:
+        print_json(found) if json else _show_soak(found)
+        return
+    document = runs.report(loaded, stream, decision, results, quiet, max_false_accepts)
+    document |= {"data": str(data), "verify": verify}
     if choose is not None:
-        document["chosen"] = _choose(loaded, stream, courses, choose, write)
+        result = next(one for one in results if one.name == choose)
+        best, point = choose_decision(
+            result,
+            stream.truth,
+            hours,
+            decision_of(loaded),
+            negatives=quiet,
+            max_false=max_false_accepts,
+        )
+        if write:
+            save_decision(loaded, best)
+        document["chosen"] = {"setting": choose, "decision": best.to_json(), **point.to_json()}
+    if curve is not None:
+        runs.draw_curve(document, str(curve))
     print_json(document) if json else _show(document)
-
-
-def _choose(
-    model: Model, stream: Stream, courses: list[Course], name: str, write: bool
-) -> dict[str, Any]:
-    """The settings found, and what they gave on this stream."""
-    from deltakwt.listen.choose import choose
-    from deltakwt.listen.spotter import decision_of, save_decision
-
-    course = next(course for course in courses if course.setting.name == name)
-    late = int(course.setting.steady.smooth)
-    decision, result = choose(
-        course.logits, model.labels, stream.truth, stream.scenario.hours, decision_of(model), late
-    )
-    if write:
-        save_decision(model, decision)
-    return {"profile": name, "decision": decision.to_json(), "decided": result.to_json()}
+    failed = [reason for one in quiet for reason in one.failed]
+    for reason in failed:
+        fail(reason)
+    if failed:
+        raise typer.Exit(1)
 
 
 def _save(stream: Stream, stem: Path) -> None:
-    """The stream for other programs, and what is in it."""
+    """Write the stream and its words for other programs."""
     import json
 
     import soundfile
@@ -133,86 +203,102 @@ def _save(stream: Stream, stem: Path) -> None:
 
 
 def _show(document: dict[str, Any]) -> None:
-    scenario = document["scenario"]
+    scenario, settings = document["scenario"], document["settings"]
     rows = table(
         f"{document['model']} on {document['data']}: {scenario['hours']:g} h,"
         f" {document['words']} words, SNR {scenario['snr']:g} dB, seed {scenario['seed']}"
         f" (stream {document['stream']})",
         "",
-        *(profile["profile"] for profile in document["profiles"]),
+        *(one["setting"] for one in settings),
     )
-    columns = [_column(profile) for profile in document["profiles"]]
+    columns = [_column(document, one) for one in settings]
     for name in columns[0]:
         rows.add_row(name, *(column[name] for column in columns))
     out = console()
     out.print(rows)
     if document["words"]:
-        out.print(_words_table(document))
-        out.print(_curve_table(document))
+        out.print(_words_table(settings))
+        out.print(_curve_table(settings))
     if chosen := document.get("chosen"):
-        decided = chosen["decided"]
         out.print(
-            f"Chosen for {chosen['profile']}: {chosen['decision']}\n"
-            f"misses {decided['miss_percent']:.1f}%,"
-            f" false accepts {decided['false_accepts_per_hour']:.2f} an hour on this stream",
+            f"Chosen for {chosen['setting']}: {chosen['decision']}\n"
+            f"misses {chosen['miss_percent']:.1f}%,"
+            f" {chosen['false_accepts_per_hour']:.2f} false accepts and"
+            f" {chosen['confusions_per_hour']:.2f} confusions per hour on this sound",
             highlight=False,
         )
 
 
-def _column(profile: dict[str, Any]) -> dict[str, str]:
-    """What there is to say of one profile."""
-    own, second, compute = profile["decided"], profile["verified_by_dense"], profile["compute"]
-    best, delay = profile["at_one_false_accept_per_hour"], own["delay_seconds"]
-    return {
-        "misses %": f"{own['miss_percent']:.1f}",
-        "false accepts/h": f"{own['false_accepts_per_hour']:.2f}",
-        "delay, median s": f"{delay['median']:.2f}" if delay else "",
-        "delay, 95% s": f"{delay['p95']:.2f}" if delay else "",
-        "verified by dense: misses %": f"{second['miss_percent']:.1f}" if second else "",
-        "  false accepts/h": f"{second['false_accepts_per_hour']:.2f}" if second else "",
-        "at 1 false/h: misses %": f"{best['miss_percent']:.1f}" if best["reached"] else "-",
-        "  threshold": f"{best['on']:g}" if best["reached"] else "-",
-        "MACs, % of dense": f"{compute['macs_percent']:.2f}",
-        "MACs, M a second": f"{compute['macs_per_second'] / 1e6:.1f}",
-        "windows reused %": f"{compute['reused_percent']:.1f}",
-        "CPU, % of a core": f"{compute['cpu_percent']:.3f}",
+def _column(document: dict[str, Any], one: dict[str, Any]) -> dict[str, str]:
+    """Return the rows of one setting."""
+    compute, best = one["compute"], one["at_max_false_accepts"]
+    cells = _outcome_cells(document, one["decided"], "")
+    delay = one["decided"]["delay_seconds"]
+    cells["delay, median s"] = f"{delay['median']:.2f}" if delay else ""
+    cells["delay, 95% s"] = f"{delay['p95']:.2f}" if delay else ""
+    if second := one["second_stage"]:
+        cells |= _outcome_cells(document, second["decided"], "verified: ")
+        cells["second stage, runs/h"] = f"{second['cost']['runs_per_hour']:.1f}"
+        cells["second stage, MACs, M/s"] = f"{second['cost']['macs_per_second'] / 1e6:.2f}"
+        cells["second stage, CPU, % of a core"] = f"{second['cost']['cpu_percent']:.3f}"
+    limit = f"at {best['max_false_accepts_per_hour']:g} false accepts/h: "
+    cells[f"{limit}misses %"] = f"{best['miss_percent']:.1f}" if best["reached"] else "-"
+    cells[f"{limit}threshold"] = f"{best['on']:g}" if best["reached"] else "-"
+    cells["MACs, % of dense"] = f"{compute['macs_percent']:.2f}"
+    cells["MACs, M/s"] = f"{compute['macs_per_second'] / 1e6:.1f}"
+    cells["windows reused %"] = f"{compute['reused_percent']:.1f}"
+    cells["CPU, % of a core"] = f"{compute['cpu_percent']:.3f}"
+    return cells
+
+
+def _outcome_cells(document: dict[str, Any], found: dict[str, Any], head: str) -> dict[str, str]:
+    """Return misses, false accepts on each kind of sound, and confusions."""
+    cells = {
+        f"{head}misses %": f"{found['miss_percent']:.1f}",
+        f"{head}false accepts/h, stream": f"{found['false_accepts_per_hour']:.2f}",
     }
+    for folder, one in zip(document["negatives"], found["negatives"], strict=True):
+        name = f"{head}false accepts/h, {Path(folder['folder']).name} ({one['hours']:.2f} h)"
+        cells[name] = f"{one['false_accepts_per_hour']:.2f}"
+    cells[f"{head}confusions/h"] = f"{found['confusions_per_hour']:.2f}"
+    cells[f"{head}repeats"] = str(found["repeats"])
+    return cells
 
 
-def _words_table(document: dict[str, Any]) -> Any:
-    """Per word, each profile: misses and false accepts."""
-    profiles = document["profiles"]
+def _words_table(settings: list[dict[str, Any]]) -> Any:
+    """Return a table of misses and false accepts by word."""
     rows = table(
-        "Misses % / false accepts per hour, by word", "word", *(p["profile"] for p in profiles)
+        "Misses % / false accepts per hour on the stream, by word",
+        "word",
+        *(one["setting"] for one in settings),
     )
-    for word in profiles[0]["decided"]["words"]:
-        cells = [p["decided"]["words"][word] for p in profiles]
+    for word in settings[0]["decided"]["words"]:
+        cells = [one["decided"]["words"][word] for one in settings]
         rows.add_row(
             word, *(f"{c['miss_percent']:.1f} / {c['false_accepts_per_hour']:.2f}" for c in cells)
         )
     return rows
 
 
-def _curve_table(document: dict[str, Any]) -> Any:
-    """The detection-error curve, thinned: --json has all of it."""
-    profiles = document["profiles"]
+def _curve_table(settings: list[dict[str, Any]]) -> Any:
+    """Return every third point of the detection-error curves; --json has all."""
     rows = table(
         "Misses % / false accepts per hour, by threshold",
         "threshold",
-        *(p["profile"] for p in profiles),
+        *(one["setting"] for one in settings),
     )
-    for points in list(zip(*(p["curve"] for p in profiles), strict=True))[10::3]:
+    for points in list(zip(*(one["curve"] for one in settings), strict=True))[10::3]:
         cells = (f"{p['miss_percent']:.1f} / {p['false_accepts_per_hour']:.2f}" for p in points)
         rows.add_row(f"{points[0]['on']:g}", *cells)
     return rows
 
 
 def _show_soak(found: dict[str, Any]) -> None:
-    rows = table(f"{found['model']}: {found['heard_seconds'] / 3600:g} h in one stream", "", "")
+    rows = table(f"{found['model']}: {found['seconds'] / 3600:g} h in one stream", "", "")
     growth = found["memory_growth_bytes"]
     rows.add_row("events", str(found["events"]))
     rows.add_row("SHA-256 of the events", found["events_sha256"])
-    rows.add_row("memory growth", "not known" if growth is None else f"{growth / 1e6:.2f} MB")
+    rows.add_row("memory growth", "unknown" if growth is None else f"{growth / 1e6:.2f} MB")
     for part in ("first", "last"):
         delay = found[f"median_delay_{part}_tenth"]
         rows.add_row(f"delay, {part} tenth", "" if delay is None else f"{delay:.3f} s")

@@ -128,7 +128,6 @@ class Model:
         sample_rate: int | None = None,
         *,
         setting: SettingLike | None = None,
-        threads: int = 0,
         progress: Callable[[float], None] = lambda seconds: None,
     ) -> Spotting:
         """Find the words in a sound of any length. It is streamed, never held in memory whole.
@@ -137,7 +136,7 @@ class Model:
         """
         from deltakwt.listen.spotting import spot  # the package above core follows streams
 
-        return spot(self, sound, sample_rate, setting=setting, threads=threads, progress=progress)
+        return spot(self, sound, sample_rate, setting=setting, progress=progress)
 
 
 def load(name_or_path: str | os.PathLike[str]) -> Model:

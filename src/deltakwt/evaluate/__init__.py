@@ -1,1 +1,1 @@
-"""Accuracy, MACs and stored bytes of a model on clips."""
+"""Accuracy, MACs and bytes of a model on clips; misses and false accepts on streams."""

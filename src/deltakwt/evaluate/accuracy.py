@@ -1,4 +1,4 @@
-"""Accuracy, MACs and bytes over a data set, from files, on all cores."""
+"""Accuracy, MACs and stored bytes of a model over the clips of a data set."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import Macs
 from deltakwt.core.model import Model
 from deltakwt.data.speech_commands import Failed, Manifest, batches
-from deltakwt.evaluate.tally import Tally
+from deltakwt.evaluate.counts import DeltaCounts
 
 BATCH = 256  # clips held at once: 16 MB of sound
 
 
 @dataclass
 class Evaluation:
-    """What a model made of every clip of a manifest."""
+    """The results of a model on the clips of a manifest."""
 
     labels: tuple[str, ...]
     confusion: NDArray[np.int64]  # (labels, labels): true, predicted
-    tally: Tally
-    tallies: dict[str, Tally]  # a class
+    counts: DeltaCounts
+    counts_by_class: dict[str, DeltaCounts]
     seconds: float = 0.0
     failed: list[Failed] = field(default_factory=list)  # clips that could not be read
 
@@ -41,8 +41,8 @@ class Evaluation:
 
     @property
     def macs(self) -> Macs | None:
-        """Mean over all clips, with thresholds."""
-        return self.tally.macs
+        """The mean over all clips; None for a dense run."""
+        return self.counts.macs
 
     def to_json(self) -> dict[str, Any]:
         per_class = {}
@@ -50,7 +50,7 @@ class Evaluation:
             clips = int(self.confusion[index].sum())
             if clips:
                 accuracy = float(self.confusion[index, index] / clips)
-                counts = self.tallies[label].to_json()
+                counts = self.counts_by_class[label].to_json()
                 per_class[label] = {"accuracy": accuracy, "clips": clips, **counts}
         confusion = {
             label: dict(zip(self.labels, map(int, row), strict=True))
@@ -62,7 +62,7 @@ class Evaluation:
             "per_class": per_class,
             "confusion": confusion,
             "seconds": self.seconds,
-            **self.tally.to_json(),
+            **self.counts.to_json(),
         }
 
 
@@ -73,17 +73,19 @@ def evaluate(
     threads: int = 0,
     progress: Callable[[float, float], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Run every clip with the model's setting. 0 threads means one per core."""
+    """Run every clip with the model's setting on `threads` threads; 0 means one per core."""
     labels = model.labels
     known = {label: index for index, label in enumerate(labels)}
     unknown = {clip.label for clip in manifest.clips} - set(known)
     if unknown:
-        raise DeltakwtError(f"the model has no label {min(unknown)!r}; draw with its labels")
+        raise DeltakwtError(
+            f"the model has no label {min(unknown)!r}; draw the manifest with its labels"
+        )
     result = Evaluation(
         labels,
         np.zeros((len(labels), len(labels)), np.int64),
-        Tally(model.config),
-        {label: Tally(model.config) for label in labels},
+        DeltaCounts(model.config),
+        {label: DeltaCounts(model.config) for label in labels},
     )
     cores = threads or os.cpu_count() or 1
     start = time.perf_counter()
@@ -92,10 +94,10 @@ def evaluate(
         true = np.array([known[clip.label] for clip in clips])
         np.add.at(result.confusion, (true, batch.logits.argmax(axis=1)), 1)
         if batch.macs is not None and batch.nonzeros is not None:
-            result.tally.add(batch.macs, batch.nonzeros)
+            result.counts.add(batch.macs, batch.nonzeros)
             for index in np.unique(true):
                 mine = true == index
-                result.tallies[labels[index]].add(batch.macs[mine], batch.nonzeros[mine])
+                result.counts_by_class[labels[index]].add(batch.macs[mine], batch.nonzeros[mine])
         progress(result.clips + len(result.failed), len(manifest.clips))
     result.seconds = time.perf_counter() - start
     if not result.clips:

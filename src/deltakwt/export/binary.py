@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.export.model import Export
-from deltakwt.listen.decision import MAYBE
+from deltakwt.listen.decision import POSSIBLE_WORD
 from deltakwt.weights.folder import write_atomically
 
 MAGIC, VERSION, BYTE_ORDER_MARK = b"DELTAKWT", 1, 0x01020304
@@ -83,8 +83,8 @@ def _rest(export: Export, text_size: int, offsets: list[int]) -> bytes:
         setting.front_end.floor,
         setting.front_end.quantile,
         setting.front_end.smooth,
-        *(decision.hop_frames, decision.onset_frames, decision.stray_features),
-        *(decision.reuse, MAYBE, decision.off),
+        *(decision.hop_frames, decision.compare_frames, decision.outliers_allowed),
+        *(decision.reuse, POSSIBLE_WORD, decision.off),
         *(decision.smooth, decision.patience, decision.refractory_windows),
         *(text_size, 0),
         *offsets,

@@ -13,7 +13,7 @@ from deltakwt.core.config import CLIP_SAMPLES, FEATURES, FFT_SAMPLES, FRAME_SAMP
 from deltakwt.core.frontend import mel_matrix
 from deltakwt.core.setting import ALL_SITES
 from deltakwt.export.model import BLOCK_VECTORS, GROUP, Export, half, matrices, quantise, vectors
-from deltakwt.listen.decision import MAYBE
+from deltakwt.listen.decision import POSSIBLE_WORD
 
 TYPES = {
     np.dtype(np.float32): "float",
@@ -86,7 +86,7 @@ def config_source(export: Export) -> str:
         "DK_FRAMES": config.frames,
         "DK_FEATURES": config.features,
         "DK_HOP_FRAMES": decision.hop_frames,
-        "DK_ONSET_FRAMES": decision.onset_frames,
+        "DK_ONSET_FRAMES": decision.compare_frames,
         "DK_SMOOTH_WINDOWS": decision.smooth,
         "DK_PATIENCE_WINDOWS": decision.patience,
         "DK_REFRACTORY_WINDOWS": decision.refractory_windows,
@@ -129,8 +129,8 @@ def profile_source(export: Export) -> str:
     parts.append(f"const float dk_on[DK_LABELS] = {{{on}}};")
     parts.append(f"const float dk_off = {number(decision.off)};")
     parts.append(f"const float dk_reuse = {number(decision.reuse)};")
-    parts.append(f"const uint32_t dk_reuse_outliers = {decision.stray_features};")
-    parts.append(f"const float dk_maybe = {number(MAYBE)};\n")
+    parts.append(f"const uint32_t dk_reuse_outliers = {decision.outliers_allowed};")
+    parts.append(f"const float dk_maybe = {number(POSSIBLE_WORD)};\n")
     return "\n".join(parts)
 
 

@@ -1,6 +1,6 @@
-"""Continuous spotting: words in sound that has no end."""
+"""Keyword spotting in streams and files: `Spotter`, its decision rule, and sound sources."""
 
-from deltakwt.listen.decision import Decision
-from deltakwt.listen.spotter import Detection, Spotter, confirm_with
+from deltakwt.listen.decision import Decision, Event
+from deltakwt.listen.spotter import SecondStage, Spotter
 
-__all__ = ["Decision", "Detection", "Spotter", "confirm_with"]
+__all__ = ["Decision", "Event", "SecondStage", "Spotter"]

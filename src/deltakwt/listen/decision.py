@@ -1,15 +1,26 @@
-"""From the logits of overlapping windows to words: the whole decision layer, and its arithmetic.
+"""The decision rule: from the logits of overlapping windows to words.
 
-Deliberately small, so that it can be written again in C and give the same words. All numbers are
-float32 unless said otherwise; `+` is done in the order written.
+The rule is small, so that it can be written in C and give the same words
+(native/mcu/src/decision.c). All numbers are float32 unless said otherwise, and `+` is done in the
+order written. w counts the windows from 0; n is `smooth`.
 
 1. Posterior: m = max(l); e_i = float32(exp(double(l_i - m))); sum = e_0 + e_1 + ...; p_i = e_i/sum.
-2. Smoothing: s = (p[w-n+1] + ... + p[w]) / n, oldest first; windows before the first count as 0.
-3. A word whose s falls below `off` is armed (again). Labels that begin with "_" are no words.
-4. Outside the refractory time, the armed word with the highest s (the first of equals), if it
-   reaches its `on`, becomes the candidate; a higher one replaces it.
-5. `patience` windows after the first candidate the candidate is the event: it is disarmed, and
-   for the refractory time nothing else is heard.
+2. Smoothing: s = (p[w-n+1] + ... + p[w]) / n, oldest first. At the start of a stream the mean is
+   over the windows that exist: s = (p[0] + ... + p[w]) / (w + 1) while w + 1 < n.
+3. A word whose s falls below `off` is armed (again). Labels that begin with "_" are not words.
+4. Outside the refractory time, the armed word with the highest s (the first of equals) becomes the
+   candidate if it reaches its `on`; a higher one replaces it.
+5. `patience` windows after the first candidate, the candidate is the event. It is disarmed, and no
+   other event follows within the refractory time.
+6. A stream of at most one second is one clip, and its only window decides: if step 5 gave no event,
+   the label with the highest p[0] is the event, if it is a word and reaches `off`.
+
+Where the word lies, in samples: a model recognises a word once its middle is in the window, and
+smoothing delays that by half of its span. With a window of 16000 samples and a hop of H samples,
+the middle is at max(4000, first * H + 16000 - (n - 1) * H / 2), where `first` is the window since
+which s is at `off` or above. The word is taken to be 8000 samples long, but it does not end after
+the sound that was needed to decide it. A word that is there in window 0 lies anywhere in it: 0 to
+16000. When the stream has ended, no time lies after its end.
 """
 
 from __future__ import annotations
@@ -21,37 +32,55 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.core.config import FRAMES
+from deltakwt.core.config import CLIP_SAMPLES, FRAMES, HOP_SAMPLES, SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 
-FRAMES_A_SECOND = 100
+FRAMES_PER_SECOND = SAMPLE_RATE // HOP_SAMPLES
 NEVER = -1
-MAYBE = 0.15  # posterior of a window that could hold a word
+POSSIBLE_WORD = 0.15  # posterior from which a window may hold a word
+WORD_SAMPLES = SAMPLE_RATE // 2  # the length that a word is taken to have
+
+
+@dataclass(frozen=True)
+class Event:
+    """A word in a sound. Times are seconds since the first sample."""
+
+    label: str
+    score: float  # smoothed posterior of the best window, 0 to 1
+    start: float
+    end: float
+    time: float  # seconds of sound that were needed to decide
+    window: float  # start of the best window
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The settings of continuous listening; a model's own stand in its config.json, "decision"."""
+    """The settings of the decision rule; a model has its own in its config.json, "decision"."""
 
-    hop: float = 0.1  # seconds from window to window, a multiple of 10 ms
-    reuse: float = 3.0  # a window this near (greatest difference of a feature) to the last
-    #                     computed one is not computed again; 0: only an equal one, which is exact
-    onset: float = 0.35  # while nothing that could be a word is heard, only so many newest seconds
-    #                      are compared,
-    stray: int = 2  # and so many features may differ more
-    smooth: int = 3  # windows whose posteriors are averaged
-    on: float = 0.8  # smoothed posterior that makes a word a candidate
-    off: float = 0.4  # below it a word is over
-    patience: int = 1  # windows in which a better candidate may still come
-    refractory: float = 1.0  # seconds without another event
+    hop: float = 0.1  # seconds from one window to the next, a multiple of 10 ms
+    # A window is not computed again if no feature differs by more than `reuse` from the last
+    # computed window. 0 reuses equal windows only, which is exact. While no posterior of a word
+    # reaches POSSIBLE_WORD, only the newest `compare_seconds` are compared, and up to
+    # `max_outliers` features may differ by more.
+    reuse: float = 3.0
+    compare_seconds: float = 0.35
+    max_outliers: int = 2
+    smooth: int = 3  # number of windows whose posteriors are averaged
+    on: float = 0.8  # smoothed posterior at which a word becomes a candidate
+    off: float = 0.4  # smoothed posterior below which a word has ended
+    patience: int = 1  # windows to wait after the first candidate for a better one
+    refractory: float = 1.0  # seconds after an event without another one
     words: Mapping[str, float] = field(default_factory=dict)  # `on` of single words
 
     def __post_init__(self) -> None:
         checks = {
             "hop": 0.01 <= self.hop <= 1 and abs(self.hop * 100 - round(self.hop * 100)) < 1e-6,
             "reuse": 0 <= self.reuse < float("inf"),
-            "onset": 0.01 <= self.onset <= 1,
-            "stray": 0 <= self.stray <= 10_000,
+            "compare_seconds": 0.01 <= self.compare_seconds <= 1,
+            "max_outliers": 0 <= self.max_outliers <= 10_000,
             "smooth": 1 <= self.smooth <= 100,
             "on": 0 < self.on <= 1,
             "off": 0 < self.off <= self.on,
@@ -65,33 +94,33 @@ class Decision:
 
     @property
     def hop_frames(self) -> int:
-        return round(self.hop * FRAMES_A_SECOND)
+        return round(self.hop * FRAMES_PER_SECOND)
 
     @property
-    def onset_frames(self) -> int:
-        """At least what is new in a window, at most all of it, which exact reuse asks for."""
-        wanted = max(round(self.onset * FRAMES_A_SECOND), self.hop_frames)
+    def compare_frames(self) -> int:
+        """The number of newest frames to compare: at least a hop; all if reuse is exact."""
+        wanted = max(round(self.compare_seconds * FRAMES_PER_SECOND), self.hop_frames)
         return min(wanted, FRAMES) if self.reuse else FRAMES
 
     @property
-    def stray_features(self) -> int:
-        """None where reuse is exact."""
-        return self.stray if self.reuse else 0
+    def outliers_allowed(self) -> int:
+        """The number of features that may differ by more; 0 if reuse is exact."""
+        return self.max_outliers if self.reuse else 0
 
     @property
     def refractory_windows(self) -> int:
-        """The number of windows after an event that cannot hold another one, rounded."""
-        return round(self.refractory * FRAMES_A_SECOND / self.hop_frames)
+        """The number of windows after an event that cannot give another one, rounded."""
+        return round(self.refractory * FRAMES_PER_SECOND / self.hop_frames)
 
     def thresholds(self, labels: Sequence[str]) -> NDArray[np.float32]:
-        """(labels,): `on` of every label, 2 (out of reach) where it is no word."""
+        """Return (labels,): `on` of every word, and 2, which no score reaches, of other labels."""
         return np.array(
             [2 if label.startswith("_") else self.words.get(label, self.on) for label in labels],
             np.float32,
         )
 
     def at(self, on: float) -> Decision:
-        """The same with every threshold moved to `on`, `off` following where it must."""
+        """Return the same settings with `on` for all words, and `off` at most `on`."""
         return replace(self, on=on, off=min(self.off, on), words={})
 
     def to_json(self) -> dict[str, Any]:
@@ -99,10 +128,11 @@ class Decision:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str = "decision") -> Decision:
-        """Settings of a config.json; what is left out has its default."""
+        """Read the settings of a config.json. A key that is left out has its default."""
         kinds = [one.name for one in fields(cls)]
         if not isinstance(data, Mapping) or (unknown := set(data) - set(kinds)):
-            problem = f"unknown key {min(unknown)!r}" if isinstance(data, Mapping) else "no object"
+            is_object = isinstance(data, Mapping)
+            problem = f"unknown key {min(unknown)!r}" if is_object else "is not an object"
             raise DeltakwtError(f"{where}: {problem}; keys are {', '.join(kinds)}")
         values: dict[str, Any] = {}
         for name, value in data.items():
@@ -111,110 +141,172 @@ class Decision:
             else:
                 good = _number(value) and (name not in _WHOLE or value == int(value))
             if not good:
-                raise DeltakwtError(f"{where}: {name} = {value!r} is of a wrong type")
+                raise DeltakwtError(f"{where}: {name} = {value!r} has the wrong type")
             values[name] = value if name == "words" else _WHOLE.get(name, float)(value)
         return cls(**values)
 
 
-_WHOLE: dict[str, Any] = {"stray": int, "smooth": int, "patience": int}
+_WHOLE: dict[str, Any] = {"max_outliers": int, "smooth": int, "patience": int}
 _RANGES = {
     "hop": "must be 0.01 to 1 second, a multiple of 0.01",
     "reuse": "must be 0 (exact) or a positive number",
-    "onset": "must be 0.01 to 1 second",
-    "stray": "must be 0 to 10000 features",
+    "compare_seconds": "must be 0.01 to 1 second",
+    "max_outliers": "must be 0 to 10000 features",
     "smooth": "must be 1 to 100 windows",
-    "on": "must lie above 0 and at most at 1",
-    "off": "must lie above 0 and at most at `on`",
+    "on": "must be above 0 and at most 1",
+    "off": "must be above 0 and at most `on`",
     "patience": "must be 0 to 100 windows",
     "refractory": "must be 0 to 60 seconds",
-    "words": "each must lie above 0 and at most at 1",
+    "words": "each must be above 0 and at most 1",
 }
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) < 1e9
 
 
 def posteriors(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(n, labels): softmax, in the arithmetic described above."""
+    """Return (n, labels), step 1."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     powers: NDArray[np.float32] = np.exp(shifted.astype(np.float64)).astype(np.float32)
-    powers /= powers.cumsum(axis=1)[:, -1:]  # cumsum: from left to right, as C would add
+    powers /= powers.cumsum(axis=1)[:, -1:]  # cumsum adds from left to right, as C does
     return powers
+
+
+def smoothed(
+    before: NDArray[np.float32], scores: NDArray[np.float32], seen: int
+) -> NDArray[np.float32]:
+    """Return (n, labels), step 2: the mean of each window and the len(before) windows before it.
+
+    `before` holds zeros for windows before the first; `seen` windows came before these scores.
+    """
+    span, n = len(before) + 1, len(scores)
+    known = np.concatenate([before, scores])
+    total = known[:n].copy()
+    for offset in range(1, span):
+        total += known[offset : offset + n]
+    counts = np.arange(seen + 1, seen + 1 + n).clip(max=span)
+    total /= counts.astype(np.float32)[:, None]
+    return total
 
 
 @dataclass(frozen=True)
 class Decided:
-    """An event in windows: the one that decided it, the best one, the first one that heard it."""
+    """An event counted in windows; `Event` has it in seconds."""
 
     label: int
     score: np.float32  # smoothed posterior of the best window
-    first: int
-    peak: int
-    window: int
+    first: int  # window since which the word is at `off` or above
+    peak: int  # the best window
+    window: int  # the window that decided
+
+    def event(
+        self,
+        labels: Sequence[str],
+        decision: Decision,
+        delay: int = 0,
+        samples: int | None = None,
+    ) -> Event:
+        """Return the event in seconds.
+
+        `delay` is the number of samples after a window that the front end needs. `samples` is the
+        length of a sound that has ended.
+        """
+        hop = decision.hop_frames * HOP_SAMPLES
+        half = WORD_SAMPLES // 2
+        time = self.window * hop + CLIP_SAMPLES + delay
+        if self.first == 0:
+            start, end = 0, CLIP_SAMPLES
+        else:
+            late = (decision.smooth - 1) * hop // 2
+            middle = max(half, self.first * hop + CLIP_SAMPLES - late)
+            start, end = middle - half, min(middle + half, time)
+        peak = self.peak * hop
+        if samples is not None:
+            start = min(start, max(0, samples - WORD_SAMPLES))
+            end, time, peak = min(end, samples), min(time, samples), min(peak, samples)
+        seconds = (at / SAMPLE_RATE for at in (start, end, time, peak))
+        return Event(labels[self.label], round(float(self.score), 6), *seconds)
 
 
 class Decider:
-    """The decision layer's state. Windows are pushed in order, any number at a time."""
+    """The state of the decision rule. Windows are pushed in order, any number at a time."""
 
     def __init__(self, decision: Decision, labels: Sequence[str]) -> None:
         self.decision = decision
         self._words = [i for i, label in enumerate(labels) if not label.startswith("_")]
         self._on = [float(on) for on in decision.thresholds(labels)]
-        self._off = float(np.float32(decision.off))
-        self._history = np.zeros((decision.smooth - 1, len(labels)), np.float32)
-        self._window = 0  # the next one
+        self._off = np.float32(decision.off)
+        self._before = np.zeros((decision.smooth - 1, len(labels)), np.float32)
+        self._last: list[float] = []  # the smoothed posteriors of the newest window
+        self._window = 0  # number of the next window
         self._armed = [True] * len(labels)
         self._first = [NEVER] * len(labels)  # since which window a word is at `off` or above
         self._candidate: Decided | None = None  # its `window` is the first candidate's
         self._ready = 0  # the window at which the refractory time is over
-        self._idle = True  # a quiet window would change nothing
-        self._still = 0  # windows in a row that were the same
+        self._idle = True  # a window without a word would change nothing
+        self._equal = 0  # number of newest windows that were all equal
 
     @property
     def is_still(self) -> bool:
-        """No word is near, and the last windows were all the same."""
-        return self._idle and self._still >= self.decision.smooth
+        """Whether no word is near and all windows that are averaged were equal."""
+        return self._idle and self._equal >= self.decision.smooth
 
     def push(self, logits: NDArray[np.float32], is_same: bool = False) -> list[Decided]:
-        """(n, labels) logits of the next windows -> the events they complete.
+        """Take the (n, labels) logits of the next windows and return the events they complete.
 
-        `is_same`: each is the row that was pushed last, as in a quiet room. Once the whole history
-        is, another one changes nothing, and nothing is computed.
+        `is_same` says that every row equals the row pushed last. Once all averaged windows are
+        equal, another equal one changes nothing and is only counted.
         """
         if is_same and self.is_still:
             self._window += len(logits)
             return []
-        self._still = self._still + len(logits) if is_same else 0
-        smoothed = self._smooth(posteriors(logits)) if len(logits) else logits
-        events = []
-        for scores in smoothed.tolist():
-            is_loud = any(scores[word] >= self._off for word in self._words)
-            if is_loud:
-                self._still = 0
-            if (is_loud or not self._idle) and (event := self._step(scores)):
-                events.append(event)
-            self._window += 1
+        if not len(logits):
+            return []
+        scores = posteriors(logits)
+        means = smoothed(self._before, scores, self._window)
+        self._before = np.concatenate([self._before, scores])[len(scores) :]
+        equal = self._equal + len(logits) if is_same else 0
+        events = self.push_smoothed(means)
+        loud = (means[:, self._words] >= self._off).any()
+        self._equal = 0 if loud else equal
         return events
 
-    def _smooth(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(n, labels): the mean of each window and those before it."""
-        count, n = self.decision.smooth, len(scores)
-        known = np.concatenate([self._history, scores])
-        self._history = known[n:]
-        total = known[:n].copy()
-        for offset in range(1, count):
-            total += known[offset : offset + n]
-        total /= np.float32(count)
-        return total
+    def push_smoothed(self, means: NDArray[np.float32]) -> list[Decided]:
+        """Take the smoothed posteriors (n, labels) of the next windows: steps 3 to 5."""
+        base, n = self._window, len(means)
+        loud = np.flatnonzero((means[:, self._words] >= self._off).any(axis=1)).tolist()
+        events, at = [], 0
+        for stop in (*loud, n):  # a window without a word matters only while not idle
+            while at < stop and not self._idle:
+                self._window = base + at
+                events += self._step(means[at].tolist())
+                at += 1
+            if stop < n:
+                self._window = base + stop
+                events += self._step(means[stop].tolist())
+                at = stop + 1
+        self._window = base + n
+        if n:
+            self._last = means[-1].tolist()
+        return events
 
-    def _step(self, scores: list[float]) -> Decided | None:
-        """One window (labels,)."""
-        window = self._window
+    def end_of_clip(self) -> Decided | None:
+        """Return the event of a stream of one window, step 6, if there was none yet."""
+        best = max(range(len(self._last)), key=self._last.__getitem__)
+        score = np.float32(self._last[best])
+        if self._ready or best not in self._words or score < self._off:
+            return None
+        return Decided(best, score, 0, 0, 0)
+
+    def _step(self, scores: list[float]) -> list[Decided]:
+        """Decide on one window: at most one event."""
+        window, off = self._window, float(self._off)
         self._idle = True
         best = NEVER
         for word in self._words:
-            if scores[word] < self._off:
+            if scores[word] < off:
                 self._armed[word], self._first[word] = True, NEVER
                 continue
             self._idle = False
@@ -226,13 +318,25 @@ class Decider:
         known = self._candidate
         if best != NEVER and (known is None or scores[best] > known.score):
             since = window if known is None else known.window
-            score = np.float32(scores[best])
-            known = Decided(best, score, self._first[best], window, since)
+            known = Decided(best, np.float32(scores[best]), self._first[best], window, since)
         if known is not None and window - known.window >= self.decision.patience:
-            self._armed[known.label] = scores[known.label] < self._off
+            self._armed[known.label] = scores[known.label] < off
             self._ready = window + 1 + self.decision.refractory_windows
             self._candidate, self._idle = None, False
-            return replace(known, window=window)
+            return [replace(known, window=window)]
         self._candidate = known
         self._idle = self._idle and known is None
-        return None
+        return []
+
+
+def decide(
+    means: NDArray[np.float32], labels: Sequence[str], decision: Decision, delay: int = 0
+) -> list[Event]:
+    """Return the events of a whole stream from the smoothed posteriors of its windows."""
+    found = Decider(decision, labels).push_smoothed(means)
+    return [one.event(labels, decision, delay) for one in found]
+
+
+def smooth_stream(logits: NDArray[np.float32], smooth: int) -> NDArray[np.float32]:
+    """Return the smoothed posteriors (n, labels) of a whole stream: steps 1 and 2."""
+    return smoothed(np.zeros((smooth - 1, logits.shape[1]), np.float32), posteriors(logits), 0)

@@ -1,7 +1,8 @@
-"""`--on WORD=COMMAND`: programs that run when a word is heard.
+"""`--on WORD=COMMAND`: programs that run when a word is found.
 
-No shell sees the command. Each word runs one at a time: a word heard again while its program still
-runs is counted, not queued. A program that outlives its time limit is killed with all it started.
+The command is not passed to a shell. Each word runs at most one program at a time: if the word is
+found again while its program runs, this is counted and nothing is queued. A program that exceeds
+its time limit is killed together with everything it started.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.listen.spotter import Detection
+from deltakwt.listen.decision import Event
 
 
 def parse_hooks(texts: Iterable[str], labels: Sequence[str]) -> dict[str, list[str]]:
-    """From "yes=notify-send heard" to {"yes": ["notify-send", "heard"]}."""
+    """Return {"yes": ["notify-send", "hello"]} for "yes=notify-send hello"."""
     hooks: dict[str, list[str]] = {}
     for text in texts:
         word, _, command = text.partition("=")
@@ -34,13 +35,13 @@ def parse_hooks(texts: Iterable[str], labels: Sequence[str]) -> dict[str, list[s
         if not arguments:
             raise DeltakwtError(f"--on {text}: write WORD=COMMAND, as in --on yes='say hello'")
         if word in hooks:
-            raise DeltakwtError(f"--on {text}: {word!r} has a command already")
+            raise DeltakwtError(f"--on {text}: {word!r} already has a command")
         hooks[word] = arguments
     return hooks
 
 
 class Hooks:
-    """Starts the programs and keeps count of how they end."""
+    """Starts the programs and counts how they end."""
 
     def __init__(
         self, commands: Mapping[str, list[str]], limit: float, tell: Callable[[str], None]
@@ -50,8 +51,8 @@ class Hooks:
         self._running: dict[str, tuple[threading.Thread, subprocess.Popen[bytes]]] = {}
         self.counts: Counter[str] = Counter()  # "done", "failed", "killed", "skipped"
 
-    def fire(self, event: Detection) -> None:
-        """Run the word's command, unless it is still running. Returns at once."""
+    def fire(self, event: Event) -> None:
+        """Start the word's command unless it is still running, and return at once."""
         arguments = self._commands.get(event.label)
         if arguments is None:
             return
@@ -77,7 +78,7 @@ class Hooks:
             waiter.start()
 
     def close(self, kill: bool) -> None:
-        """Wait for what still runs, which its time limit bounds, or kill it."""
+        """Wait for the programs that still run (at most their time limit), or kill them."""
         with self._lock:
             running = list(self._running.values())
         for waiter, program in running:
@@ -103,13 +104,13 @@ class Hooks:
 
 
 def _kill(program: subprocess.Popen[bytes]) -> None:
-    """The program and everything it started, which is in its session."""
+    """Kill the program and everything it started, which is in its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(program.pid, signal.SIGKILL)
 
 
-def _described(event: Detection) -> dict[str, str]:
-    """What the program can know of the event."""
+def _described(event: Event) -> dict[str, str]:
+    """Return the environment variables that describe the event."""
     return {
         "DELTAKWT_WORD": event.label,
         "DELTAKWT_SCORE": f"{event.score:.4f}",

@@ -1,21 +1,99 @@
-"""Sound from a pipe: raw PCM, or WAV whose length nobody knows yet, decoded as it comes."""
+"""Samples: blocks of any type and rate to 16 kHz mono, and raw PCM or WAV from a pipe."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from deltakwt.audio import MAX_CHANNELS, RATES
+from deltakwt import _native
+from deltakwt.audio import LOUDEST, MAX_CHANNELS, RATES
+from deltakwt.core.config import SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 
-KINDS = {"u8": 1, "s16": 2, "s24": 3, "s32": 4, "f32": 4}  # little-endian; bytes of a sample
+Samples = NDArray[np.float32]
+KINDS = {"u8": 1, "s16": 2, "s24": 3, "s32": 4, "f32": 4}  # little-endian; bytes per sample
 MAX_HEADER = 1 << 20  # bytes of WAV chunks before the sound
 EXTENSIBLE = 0xFFFE
+UNKNOWN_SIZE = 0x7FFF_0000  # programs that do not know the length write a size from here on
+
+
+class BadBlock(DeltakwtError):
+    """A block that is not sound. Nothing of it was taken; the stream goes on with the next."""
+
+
+class SourceLost(DeltakwtError):
+    """A source ended too early, as a microphone that is unplugged. It may come back."""
+
+    exit_code = 1
+
+
+def mono(block: ArrayLike) -> Samples:
+    """Return (n,) float32 of a block (n,) or (n, channels), floats in [-1, 1] or integers."""
+    samples = np.asarray(block)
+    if samples.ndim not in (1, 2) or samples.dtype.kind not in "fiu":
+        raise BadBlock(f"block: {samples.dtype} {samples.shape} is not sound; give (n,) floats")
+    if samples.ndim == 2 and not 1 <= samples.shape[1] <= MAX_CHANNELS:
+        raise BadBlock(f"block: shape {samples.shape} is not (samples, channels)")
+    floats = _floats(samples)
+    loudest = _native.loudest(floats)
+    if not loudest <= LOUDEST:
+        what = f"peaks at {loudest:g}" if np.isfinite(loudest) else "holds NaN or infinity"
+        raise BadBlock(f"block: {what}; samples must lie in -1 to 1 (this block is left out)")
+    if floats.size == len(floats):  # one channel
+        return floats.reshape(-1)
+    mixed: Samples = floats.mean(axis=1, dtype=np.float32)
+    return mixed
+
+
+def _floats(samples: NDArray[np.generic]) -> Samples:
+    floats = np.ascontiguousarray(samples, np.float32)
+    if samples.dtype.kind == "f":
+        return floats
+    bits = 8 * samples.dtype.itemsize
+    if samples.dtype.kind == "u":  # silence is in the middle, as in 8-bit WAV files
+        floats = floats - np.float32(2.0 ** (bits - 1))
+    return np.asarray(floats / np.float32(2.0 ** (bits - 1)), np.float32)
+
+
+class Resampler:
+    """Converts a stream to 16 kHz mono. Its rate may change; its state spans all blocks."""
+
+    def __init__(self) -> None:
+        self._rate = SAMPLE_RATE
+        self._soxr: Any = None
+
+    def push(self, block: ArrayLike, rate: int) -> Samples:
+        """Return the 16 kHz samples that are known now; some are held back until more come."""
+        samples = mono(block)
+        if not isinstance(rate, int | float) or not RATES[0] <= rate <= RATES[1]:
+            raise BadBlock(f"sample rate {rate} Hz is outside {RATES[0]} to {RATES[1]} Hz")
+        if rate == self._rate:
+            return self._convert(samples)
+        rest = self.flush()
+        self._rate = rate
+        return np.concatenate([rest, self._convert(samples)])
+
+    def flush(self) -> Samples:
+        """Return the samples that were held back, at the end of the stream or of one rate."""
+        rest = self._convert(np.zeros(0, np.float32), last=True)
+        self._soxr = None
+        return rest
+
+    def _convert(self, samples: Samples, last: bool = False) -> Samples:
+        if self._rate == SAMPLE_RATE:
+            return samples
+        if self._soxr is None:
+            if last:
+                return samples
+            import soxr
+
+            self._soxr = soxr.ResampleStream(self._rate, SAMPLE_RATE, 1, dtype="float32")
+        return np.asarray(self._soxr.resample_chunk(samples, last=last))
 
 
 @dataclass(frozen=True)
@@ -39,8 +117,8 @@ class Format:
         """Bytes of one sample of all channels."""
         return KINDS[self.kind] * self.channels
 
-    def decode(self, data: bytes) -> NDArray[np.float32]:
-        """Whole frames -> (n, channels) in [-1, 1]."""
+    def decode(self, data: bytes) -> Samples:
+        """Return whole frames as (n, channels) in [-1, 1]."""
         if self.kind == "f32":
             samples = np.frombuffer(data, "<f4").astype(np.float32)
         elif self.kind == "u8":
@@ -56,13 +134,12 @@ class Format:
         return samples.reshape(-1, self.channels)
 
 
-def read_stream(
-    pipe: BinaryIO, raw: Format, seconds: float
-) -> Iterator[tuple[NDArray[np.float32], int]]:
-    """Blocks of about `seconds` and their rate, until the pipe is closed.
+def read_stream(pipe: BinaryIO, raw: Format, seconds: float) -> Iterator[tuple[Samples, int]]:
+    """Yield blocks of about `seconds` and their rate until the pipe is closed.
 
-    A stream that begins as a WAV file is read by its header, anything else as `raw`. Whatever is
-    there is handed on at once, so a slow writer does not add delay.
+    A stream that begins as a WAV file is read by its header, any other as `raw`. What has arrived
+    is yielded at once, so a slow writer adds no delay. A stream without sound, or a WAV file that
+    ends before the length in its header, raises `SourceLost` after its last block.
     """
     head = _exactly(pipe, 4)
     if head == b"fLaC":
@@ -70,29 +147,39 @@ def read_stream(
             "stdin: FLAC cannot be decoded from a pipe; give the file's name to --input,"
             " or pipe it through: flac -dc"
         )
-    form, left = (_wav_header(pipe), b"") if head == b"RIFF" else (raw, head)
-    size = max(1, round(seconds * form.rate)) * form.frame
+    form, left, size = raw, head, None
+    if head == b"RIFF":
+        (form, size), left = _wav_header(pipe), b""
+    block = max(1, round(seconds * form.rate)) * form.frame
     read = getattr(pipe, "read1", pipe.read)
-    while data := read(size):
-        left += data
+    count = len(left)
+    while data := read(block if size is None else min(block, size - count)):
+        left, count = left + data, count + len(data)
         whole = len(left) - len(left) % form.frame
         if whole:
             yield form.decode(left[:whole]), form.rate
         left = left[whole:]
+    if count < form.frame:
+        raise SourceLost("stdin: ended without sound; did the program that feeds it fail?")
+    if size is not None and count < size:
+        raise SourceLost(f"stdin: ended early, after {count} of {size} bytes of sound")
 
 
 def _exactly(pipe: BinaryIO, size: int) -> bytes:
-    """`size` bytes, fewer only at the end of the stream."""
+    """Return `size` bytes, or fewer at the end of the stream."""
     data = b""
     while len(data) < size and (more := pipe.read(size - len(data))):
         data += more
     return data
 
 
-def _wav_header(pipe: BinaryIO) -> Format:
-    """The format of a WAV stream after its "RIFF"; leaves the pipe at the first sample."""
+def _wav_header(pipe: BinaryIO) -> tuple[Format, int | None]:
+    """Read a WAV header after its "RIFF", up to the first sample.
+
+    Return the format and the bytes of sound, None if the header does not know them.
+    """
     if _exactly(pipe, 8)[4:] != b"WAVE":
-        raise DeltakwtError("stdin: begins like a WAV file but is none")
+        raise DeltakwtError("stdin: begins like a WAV file but is not one")
     form: Format | None = None
     total = 0
     while len(chunk := _exactly(pipe, 8)) == 8:
@@ -100,7 +187,7 @@ def _wav_header(pipe: BinaryIO) -> Format:
         if name == b"data":
             if form is None:
                 break
-            return form
+            return form, size if 0 < size < UNKNOWN_SIZE else None
         total += size
         if total > MAX_HEADER:
             break

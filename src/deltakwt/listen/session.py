@@ -1,4 +1,4 @@
-"""One run of `deltakwt listen`: source to spotter to whoever wants to know."""
+"""One run of `deltakwt listen`: sound goes from a source to a spotter, events go to the outputs."""
 
 from __future__ import annotations
 
@@ -12,35 +12,42 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.listen.album import Album
+from deltakwt.listen.decision import Event
 from deltakwt.listen.hooks import Hooks
-from deltakwt.listen.intake import BadBlock
+from deltakwt.listen.pcm import BadBlock, SourceLost
+from deltakwt.listen.saved import EventWriter
 from deltakwt.listen.sources import Block
-from deltakwt.listen.spotter import Detection, Spotter
+from deltakwt.listen.spotter import Spotter
 from deltakwt.listen.view import View
 
 
 @dataclass
 class Session:
-    """Who is told: a live view, lines of JSON, or plain lines; hooks; the album."""
+    """The outputs of a run: a live view, JSON lines or plain lines, hooks and saved events."""
 
     spotter: Spotter
     out: TextIO = field(default_factory=lambda: sys.stdout)
     as_json: bool = False
     view: View | None = None
     hooks: Hooks | None = None
-    album: Album | None = None
-    rejected: int = 0  # blocks that were no sound
+    saved: EventWriter | None = None
+    rejected: int = 0  # blocks that were not sound
     events: int = 0
 
     def run(self, blocks: Iterable[Block]) -> None:
-        """Until the source ends, Ctrl-C, or nobody reads any more; each is a clean end."""
-        ended = False
+        """Run until the source ends, Ctrl-C, or the reader of the output goes away.
+
+        A source that is lost raises `SourceLost` after everything was reported.
+        """
+        is_complete, lost = False, None
         try:
-            for block, rate in blocks:
-                self._take(block, rate)
-            self._tell_events(self.spotter.flush())
-            ended = True
+            try:
+                for block, rate in blocks:
+                    self._take(block, rate)
+            except SourceLost as error:
+                lost = error
+            self._report(self.spotter.flush())
+            is_complete = True
         except KeyboardInterrupt:
             pass
         except BrokenPipeError:
@@ -48,35 +55,38 @@ class Session:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.out.fileno())
         finally:
             self.spotter.stop()
-            if self.album:
-                self.album.update(ended=True)
             if self.hooks:
-                self.hooks.close(kill=not ended)
+                self.hooks.close(kill=not is_complete)
+            if self.saved:
+                self.saved.update(has_ended=True)
         self._end()
+        if lost is not None:
+            raise lost
 
-    def tell(self, message: str) -> None:
-        """Something that is not a word: lost microphones, failed hooks, bad blocks."""
+    def message(self, text: str) -> None:
+        """Report what is not a word: a lost microphone, a failed hook, a bad block."""
         if self.as_json:
-            self._line({"event": "message", "message": message})
+            self._line({"event": "message", "message": text})
         elif self.view:
-            self.view.tell(message)
+            self.view.message(text)
         else:
-            print(f"deltakwt: {message}", file=sys.stderr)
+            print(f"deltakwt: {text}", file=sys.stderr)
 
     def _take(self, block: NDArray[np.floating], rate: int) -> None:
         try:
             events = self.spotter.push(block, rate)
         except BadBlock as error:
             self.rejected += 1
-            self.tell(str(error))
-            events = self.spotter.push(np.zeros(len(block), np.float32), rate)  # time goes on
-        self._tell_events(events)
+            self.message(str(error))
+            # Zeros take the place of the block, so that later times stay right.
+            events = self.spotter.push(np.zeros(len(block), np.float32), rate)
+        self._report(events)
         if self.view:
-            self.view.hear(block)
-        if self.album:
-            self.album.update()
+            self.view.block(block)
+        if self.saved:
+            self.saved.update()
 
-    def _tell_events(self, events: list[Detection]) -> None:
+    def _report(self, events: list[Event]) -> None:
         for event in events:
             self.events += 1
             if self.as_json:
@@ -86,8 +96,8 @@ class Session:
             else:
                 text = f"{event.start:10.2f} {event.end:10.2f}  {event.label:<12}{event.score:.3f}"
                 print(text, file=self.out, flush=True)
-            if self.album:
-                self.album.add(event)
+            if self.saved:
+                self.saved.add(event)
             if self.hooks:
                 self.hooks.fire(event)
 
@@ -108,5 +118,6 @@ class Session:
             self.view.draw()
 
     def _line(self, document: dict[str, object]) -> None:
-        self.out.write(json.dumps(document, allow_nan=False) + "\n")  # whole: hooks tell things too
+        # One write per line: hooks report from other threads.
+        self.out.write(json.dumps(document, allow_nan=False) + "\n")
         self.out.flush()

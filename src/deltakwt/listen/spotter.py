@@ -6,62 +6,58 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.macs import dense_macs
 from deltakwt.core.model import Model
 from deltakwt.core.setting import SettingLike
-from deltakwt.events import Event
-from deltakwt.listen.decision import Decided, Decider, Decision
-from deltakwt.listen.hearing import Hearing
-from deltakwt.listen.intake import Intake
-from deltakwt.listen.meter import Meter
-from deltakwt.listen.recent import Recent
+from deltakwt.listen.decision import Decided, Decider, Decision, Event
+from deltakwt.listen.pcm import Resampler
+from deltakwt.listen.runner import Meter, StreamRunner
 from deltakwt.weights.folder import read_json, write_atomically
 from deltakwt.weights.registry import resolve
 
-LONGEST = 10 * SAMPLE_RATE  # samples taken at once; what is longer is cut, so memory is bounded
-KEPT = 6 * SAMPLE_RATE  # samples that stay readable behind the newest block
-ENDING = SAMPLE_RATE  # zeros that flush() adds, so that a word at the very end is heard
-WORD = SAMPLE_RATE // 2  # about as long as a word is
-SURE = 0.8  # posterior that a second stage asks for
-NAP = 3 * SAMPLE_RATE // 10  # samples that may wait while nothing happens
+MAX_BLOCK = 10 * SAMPLE_RATE  # longer blocks are cut, so that memory is bounded
+KEPT_SAMPLES = 6 * SAMPLE_RATE  # samples that can still be read behind the newest block
+MAX_WAITING = 3 * SAMPLE_RATE // 10  # samples that may wait while the sound does not change
+CONFIRM_SCORE = 0.5  # score that a second stage must reach
+
+Verify = Callable[[Event, NDArray[np.float32]], bool]  # event, its (16000,) samples
 
 
-@dataclass(frozen=True)
-class Detection(Event):
-    """A word in a stream. Times are seconds since the first sample."""
+class SecondStage:
+    """Confirms events with a model: it must find the same word in the same second of sound.
 
-    time: float  # of sound that had to be heard before it was decided
-    window: float  # start of the second in which the word was heard best
+    `setting` says how the model runs (otherwise as the model itself is set), `score` which score
+    it must reach. `runs`, `macs` and `cpu` (seconds) add up what it cost.
+    """
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def __init__(
+        self, model: Model, setting: SettingLike | None = None, score: float = CONFIRM_SCORE
+    ) -> None:
+        self.model, self.setting, self.score = model, model.setting_of(setting), score
+        self.runs = self.macs = 0
+        self.cpu = 0.0
+        self._dense_macs = int(dense_macs(model.config).sum())
 
-
-Verify = Callable[[Detection, NDArray[np.float32]], bool]  # event, its (16000,) window
-
-
-def confirm_with(model: Model, profile: str | None = None, score: float = SURE) -> Verify:
-    """A second stage: `model` must name the same word in the same window, at least this surely."""
-
-    def confirm(event: Detection, window: NDArray[np.float32]) -> bool:
-        result = model(window, profile=profile)
-        return result.label == event.label and result.score >= score
-
-    return confirm
+    def __call__(self, event: Event, window: NDArray[np.float32]) -> bool:
+        begun = time.thread_time()
+        result = self.model.classify(window, setting=self.setting)
+        self.cpu += time.thread_time() - begun
+        self.runs += 1
+        self.macs += self._dense_macs if result.macs is None else int(result.macs.counts.sum())
+        return result.label == event.label and result.score >= self.score
 
 
 def decision_of(model: Model) -> Decision:
-    """The decision settings in the model's config.json ("decision"), or the defaults."""
+    """Return the decision settings of the model's config.json ("decision"), or the defaults."""
     try:
         folder = resolve(model.name)
-    except DeltakwtError:  # made in memory
+    except DeltakwtError:  # a model that was made in memory
         return Decision()
     if not folder.is_dir():
         return Decision()
@@ -70,7 +66,7 @@ def decision_of(model: Model) -> Decision:
 
 
 def save_decision(model: Model, decision: Decision) -> None:
-    """Put the settings into the config.json of the model's folder."""
+    """Write the settings into the config.json of the model's folder."""
     path = resolve(model.name) / "config.json"
     if not path.is_file():
         raise DeltakwtError(f"{model.name}: is not a model folder; import it first")
@@ -78,13 +74,46 @@ def save_decision(model: Model, decision: Decision) -> None:
     write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
 
 
-class Spotter:
-    """Listens to one stream without end.
+class RecentSound:
+    """The newest samples of a stream, at least `kept`, in a buffer of fixed size.
 
-    `setting` says how the model runs (otherwise as the model itself is set);
-    `decision` replaces the model's own decision settings; `verify` is a second stage that is
-    called with each event and the second of sound it was heard in, and says if it is true.
-    One thread pushes; `stop` may be called from any other.
+    Blocks have at most `longest` samples. The buffer is written from left to right; at its end the
+    newest `kept` samples move to its start, so that a sample is copied about once.
+    """
+
+    def __init__(self, kept: int, longest: int) -> None:
+        self._kept = kept
+        self._buffer = np.zeros(2 * kept + longest, np.float32)
+        self._used = 0
+        self.total = 0  # samples since the start
+
+    def push(self, samples: NDArray[np.float32]) -> None:
+        if self._used + len(samples) > len(self._buffer):
+            self._buffer[: self._kept] = self._buffer[self._used - self._kept : self._used]
+            self._used = self._kept
+        self._buffer[self._used : self._used + len(samples)] = samples
+        self._used += len(samples)
+        self.total += len(samples)
+
+    def cut(self, start: int, end: int) -> NDArray[np.float32]:
+        """Return a copy of samples `start` to `end`, with zeros before the start of the stream."""
+        oldest = self.total - self._used
+        if end > self.total or max(start, 0) < oldest or start > end:
+            raise DeltakwtError(
+                f"samples {start} to {end} are not held; {oldest} to {self.total} are"
+            )
+        known = self._buffer[max(start, 0) - oldest : max(end, 0) - oldest]
+        missing = end - start - len(known)
+        return np.concatenate([np.zeros(missing, np.float32), known]) if missing else known.copy()
+
+
+class Spotter:
+    """Finds the words in one stream of any length.
+
+    `setting` says how the model runs (otherwise as the model itself is set). `decision` replaces
+    the model's own decision settings. `verify` is a second stage: a model, or a callable that gets
+    each event with its second of sound and returns whether it is true. `on_logits` is called with
+    the (n, labels) logits of new windows. One thread pushes; any thread may call `stop`.
     """
 
     def __init__(
@@ -93,40 +122,43 @@ class Spotter:
         *,
         setting: SettingLike | None = None,
         decision: Decision | None = None,
-        verify: Verify | None = None,
+        verify: Model | Verify | None = None,
+        on_logits: Callable[[NDArray[np.float32]], None] | None = None,
     ) -> None:
         self.model = model
         self.decision = decision or decision_of(model)
-        self.verify = verify
-        self.verified = self.refused = 0  # events that the second stage let through, or not
-        self._hearing = Hearing(model, model.setting_of(setting), self.decision)
+        self.verify = SecondStage(verify) if isinstance(verify, Model) else verify
+        self.verified = self.refused = 0  # events that the second stage confirmed, and did not
+        self._on_logits = on_logits
+        self._runner = StreamRunner(model, model.setting_of(setting), self.decision)
         self._decider = Decider(self.decision, model.labels)
-        self._intake = Intake()
-        self._recent = Recent(KEPT, LONGEST)
-        self._heard = 0  # samples since the start; those after them wait
+        self._resampler = Resampler()
+        self._recent = RecentSound(KEPT_SAMPLES, MAX_BLOCK)
+        self._done = 0  # samples that went through the runner; those after them wait
+        self._length: int | None = None  # samples of the sound, once it has ended
         self._lock = threading.Lock()
         self._stopped = threading.Event()
 
     @property
     def meter(self) -> Meter:
         """MACs and processor time."""
-        return self._hearing.meter
+        return self._runner.meter
 
     @property
     def seconds(self) -> float:
-        """Sound heard so far."""
-        return self._recent.total / SAMPLE_RATE
+        """Seconds of sound pushed so far."""
+        return (self._recent.total if self._length is None else self._length) / SAMPLE_RATE
 
     @property
     def stopped(self) -> bool:
         return self._stopped.is_set()
 
     def stop(self) -> None:
-        """End `listen` after the block it is at; later blocks are not heard."""
+        """End `listen` after the current block. Later blocks are ignored."""
         self._stopped.set()
 
-    def push(self, block: ArrayLike, sample_rate: int = SAMPLE_RATE) -> list[Detection]:
-        """The next block, of any length -> the words it completes.
+    def push(self, block: ArrayLike, sample_rate: int = SAMPLE_RATE) -> list[Event]:
+        """Take the next block, of any length, and return the words that it completes.
 
         A block with NaN or infinity raises `DeltakwtError` and is left out; push the next one.
         """
@@ -134,21 +166,32 @@ class Spotter:
             if self.stopped:
                 return []
             begun, counted = time.thread_time(), self.meter.total.cpu
-            events = self._hear(self._intake.push(block, sample_rate))
+            events = self._take(self._resampler.push(block, sample_rate))
             whole, part = time.thread_time() - begun, self.meter.total.cpu - counted
-            self.meter.spend(whole - part)  # what is not the model's: rate, decision
+            self.meter.add_cpu(whole - part)  # resampling, decision and second stage
             return events
 
-    def flush(self) -> list[Detection]:
-        """The stream has ended: the words of its last second. Nothing can be pushed after it."""
+    def flush(self) -> list[Event]:
+        """End the stream and return the words of its last second. Nothing can be pushed after it.
+
+        Zeros are appended, so that the last second passes through the whole window. A sound of at
+        most one second is decided as one clip.
+        """
         with self._lock:
-            rest = self._intake.flush()
-            events = self._hear(np.concatenate([rest, np.zeros(ENDING, np.float32)]))
+            if self.stopped:
+                return []
+            events = self._take(self._resampler.flush())
+            self._length = self._recent.total
+            if self._length:
+                ending = np.zeros(self._runner.ending(self._length), np.float32)
+                events += self._take(ending, is_last=True)
+            if 0 < self._length <= CLIP_SAMPLES and (found := self._decider.end_of_clip()):
+                events += self._confirmed([found])
             self.stop()
             return events
 
-    def listen(self, blocks: Iterable[tuple[ArrayLike, int]]) -> Iterator[Detection]:
-        """Words of a source of (block, sample rate), until it ends or `stop` is called."""
+    def listen(self, blocks: Iterable[tuple[ArrayLike, int]]) -> Iterator[Event]:
+        """Yield the words of a source of (block, sample rate) until it ends or `stop` is called."""
         for block, rate in blocks:
             yield from self.push(block, rate)
             if self.stopped:
@@ -156,58 +199,49 @@ class Spotter:
         yield from self.flush()
 
     def sound(self, start: int, end: int) -> NDArray[np.float32]:
-        """Samples `start` to `end` since the start, of which the last seconds are held."""
+        """Return samples `start` to `end` since the start. Only the last seconds are held."""
         return self._recent.cut(start, end)
 
-    def _hear(self, samples: NDArray[np.float32]) -> list[Detection]:
-        events: list[Detection] = []
-        for start in range(0, len(samples), LONGEST):
-            self._recent.push(samples[start : start + LONGEST])
-            if not self._naps():
-                events += self._listen()
+    def _take(self, samples: NDArray[np.float32], is_last: bool = False) -> list[Event]:
+        events: list[Event] = []
+        for start in range(0, len(samples), MAX_BLOCK):
+            self._recent.push(samples[start : start + MAX_BLOCK])
+            if is_last or not self._may_wait():
+                events += self._run()
         return events
 
-    def _naps(self) -> bool:
-        """Whether sound may wait: nothing happens, and it is not much.
+    def _may_wait(self) -> bool:
+        """Return whether the sound that came may wait: it does not change, and it is short.
 
-        A processor that wakes for 100 ms of silence finds its caches cold, and waking costs more
-        than listening. The words do not change, since they do not depend on the cut into blocks;
-        the first windows of one may be computed 0.2 s late, long before it is decided.
+        A processor that wakes up for 100 ms of silence finds cold caches, and waking up costs more
+        than the work. The events stay the same, since they do not depend on the cut into blocks.
+        The first windows of a word may be computed 0.2 s late, long before it is decided.
         """
-        return self._decider.is_still and self._recent.total - self._heard < NAP
+        return self._decider.is_still and self._recent.total - self._done < MAX_WAITING
 
-    def _listen(self) -> list[Detection]:
-        """Hear all that waits."""
-        sound = self._recent.cut(self._heard, self._recent.total)
-        self._heard = self._recent.total
-        logits = self._hearing.push(sound)
+    def _run(self) -> list[Event]:
+        """Run the model and the decision on all sound that waits."""
+        sound = self._recent.cut(self._done, self._recent.total)
+        self._done = self._recent.total
+        logits = self._runner.push(sound)
         if not len(logits):
             return []
-        found = map(self._event, self._decider.push(logits, self._hearing.is_same))
-        return [event for event in found if event]
+        if self._on_logits is not None:
+            self._on_logits(logits)
+        return self._confirmed(self._decider.push(logits, self._runner.is_same))
 
-    def _event(self, found: Decided) -> Detection | None:
-        detection = self._detection(found)
-        if self.verify is None:
-            return detection
-        start = self._hearing.window_start(found.peak)
-        true = bool(self.verify(detection, self.sound(start, start + CLIP_SAMPLES)))
-        self.verified += true
-        self.refused += not true
-        return detection if true else None
-
-    def _detection(self, found: Decided) -> Detection:
-        """Where the word lies: a model knows a word once its middle is in the window, measured
-        over clips with known ends. Smoothing delays the first window by half of its span.
-        """
-        hearing = self._hearing
-        late = (self.decision.smooth - 1) * hearing.window_start(1) // 2
-        middle = max(WORD // 2, hearing.window_start(found.first) + CLIP_SAMPLES - late)
-        return Detection(
-            self.model.labels[found.label],
-            round(float(found.score), 6),
-            (middle - WORD // 2) / SAMPLE_RATE,
-            (middle + WORD // 2) / SAMPLE_RATE,
-            hearing.window_done(found.window) / SAMPLE_RATE,
-            hearing.window_start(found.peak) / SAMPLE_RATE,
-        )
+    def _confirmed(self, found: list[Decided]) -> list[Event]:
+        """Return the events that the second stage confirms; all, if there is none."""
+        events = []
+        for one in found:
+            event = one.event(self.model.labels, self.decision, self._runner.delay, self._length)
+            if self.verify is not None:
+                start = self._runner.window_start(one.peak)
+                window = self.sound(start, start + CLIP_SAMPLES)
+                is_true = bool(self.verify(event, window))
+                self.verified += is_true
+                self.refused += not is_true
+                if not is_true:
+                    continue
+            events.append(event)
+        return events

@@ -136,7 +136,7 @@ def _setting(model: Model, noisy: Manifest, name: str, text: str, steady: FrontE
     thresholds = Thresholds.parse(text) if text else None
     result = _run(model, noisy, thresholds, steady)
     zero = _run(model, draw(noisy.root, silence="zero"), thresholds, steady)
-    macs, silence = zero.macs, result.tallies["_silence_"].macs
+    macs, silence = zero.macs, result.counts_by_class["_silence_"].macs
     return {
         "name": name,
         "thresholds": text,

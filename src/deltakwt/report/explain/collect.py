@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.audio import HOP_SAMPLES, Audio, read_blocks, windows
+from deltakwt.audio import Audio, read_blocks
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.frontend import dct_matrix
@@ -21,6 +21,7 @@ from deltakwt.report.run import Setting
 from deltakwt.report.setting import threshold_text
 from deltakwt.report.traces import rounded, token_macs
 
+WINDOW_HOP = 1_600  # samples from window to window
 REPEATS = 5  # timed runs; the fastest counts
 ENVELOPE = 400  # points of the drawn waveform
 
@@ -99,15 +100,40 @@ def chosen_second(
             ranks = sure[:, words].max(axis=1)
             if ranks.max() > best:
                 best, which = float(ranks.max()), int(ranks.argmax())
-                held = [(first + which * HOP_SAMPLES, clips[which])]
+                held = [(first + which * WINDOW_HOP, clips[which])]
         else:
-            nearest = round((wanted - first) / HOP_SAMPLES)
+            nearest = round((wanted - first) / WINDOW_HOP)
             if 0 <= nearest < len(clips):
-                held = [(first + nearest * HOP_SAMPLES, clips[nearest])]
+                held = [(first + nearest * WINDOW_HOP, clips[nearest])]
     if not held:
         raise DeltakwtError(f"--at {at:g}: {file} has no second starting there")
     start, sound = held[0]
     return start, sound, length
+
+
+def windows(stream: Iterable[Audio], group: int = 64) -> Iterator[tuple[int, Audio]]:
+    """Start sample and (n, 16000) overlapping one-second windows, `group` of them at a time.
+
+    Up to one second gives one zero-padded window; more gives one every 100 ms, the last one
+    zero-padded at the end.
+    """
+    reach = CLIP_SAMPLES + (group - 1) * WINDOW_HOP
+    start, held = 0, np.zeros(0, np.float32)
+    for block in stream:
+        held = np.concatenate((held, block))
+        while len(held) > reach:  # more follows, so that the last window is cut below
+            yield start, _cut(held, group)
+            start += group * WINDOW_HOP
+            held = held[group * WINDOW_HOP :]
+    count = 1 + max(0, -(-(len(held) - CLIP_SAMPLES) // WINDOW_HOP))
+    padded = np.zeros(CLIP_SAMPLES + (count - 1) * WINDOW_HOP, np.float32)
+    padded[: len(held)] = held
+    yield start, _cut(padded, count)
+
+
+def _cut(samples: Audio, count: int) -> Audio:
+    view = np.lib.stride_tricks.sliding_window_view(samples, CLIP_SAMPLES)
+    return np.ascontiguousarray(view[: count * WINDOW_HOP : WINDOW_HOP])  # (count, 16000)
 
 
 def scores(logits: NDArray[np.float32]) -> NDArray[Any]:

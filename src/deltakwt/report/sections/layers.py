@@ -8,7 +8,7 @@ import numpy as np
 
 from deltakwt.core.macs import PRODUCTS, Macs
 from deltakwt.core.setting import ALL_SITES
-from deltakwt.evaluate import storage
+from deltakwt.evaluate import counts as storage
 from deltakwt.report import traces
 from deltakwt.report.heatmaps import cells
 from deltakwt.report.run import Run
@@ -35,7 +35,7 @@ def collect(run: Run) -> Numbers:
     assert batch.nonzeros is not None
     words = run.sample.is_word
     macs = Macs(config, batch.macs[words].mean(axis=0))
-    bytes_ = storage.report(config, batch.nonzeros[words].mean(axis=0))
+    bytes_ = storage.stored_bytes(config, batch.nonzeros[words].mean(axis=0))
     picks = run.sample.spread(CLIPS)
     errors = []
     for index in picks:

@@ -1,9 +1,8 @@
-"""Long streams with known words in them: keywords and other speech on a bed of background noise.
+"""Test streams: keywords and other words at known times on background noise.
 
-A stream is planned from a seed, then rendered block by block, so hours need no memory. The noise
-changes every 20 to 60 s (a recording, a place in it, a loudness); words keep their distance.
-A word's loudness is set by the signal-to-noise ratio: root mean square of the clip where somebody
-speaks, over that of the noise around it.
+A stream is planned from a seed and rendered block by block, so hours need no memory. The noise
+changes every 20 to 60 s (recording, place in it, level). The level of a word is set by the
+signal-to-noise ratio: the root mean square of the clip where it is spoken, over that of the noise.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.audio import read_clip
+from deltakwt.audio import read_blocks, read_clip
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.speech_commands import NOISE_FOLDER, is_test_set, split_of, word_clips
@@ -26,29 +25,29 @@ Sound = NDArray[np.float32]
 BLOCK = 10 * SAMPLE_RATE  # samples rendered at once
 SEGMENT = (20.0, 60.0)  # seconds of one noise
 FADE = SAMPLE_RATE // 10  # noises fade into each other
-EDGE = SAMPLE_RATE // 50  # clips fade in and out, so that their own noise does not click
+EDGE = SAMPLE_RATE // 50  # clips fade in and out, so that their own noise makes no click
 FRAME = SAMPLE_RATE // 100
-ACTIVE = 0.01  # of the loudest frame's power: somebody speaks
+ACTIVE = 0.01  # share of the loudest frame's power from which a frame counts as speech
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a stream is like."""
+    """The parameters of a stream."""
 
     hours: float = 1.0
     seed: int = 1
     snr: float = 10.0  # dB
-    gap: tuple[float, float] = (5.0, 15.0)  # seconds from one word to the next
+    gap: tuple[float, float] = (5.0, 15.0)  # seconds from one word to the next, drawn uniformly
     others: float = 0.1  # share of words that are not keywords
     noise: tuple[float, float] = (-35.0, -25.0)  # dB of full scale, drawn for each segment
 
     def __post_init__(self) -> None:
         if not 0 < self.hours <= 1000:
-            raise DeltakwtError(f"--hours {self.hours}: must lie above 0 and at most at 1000")
+            raise DeltakwtError(f"--hours {self.hours}: must be above 0 and at most 1000")
         if not 1.0 <= self.gap[0] <= self.gap[1]:
             raise DeltakwtError(f"--gap {self.gap}: must be at least 1 s, the shorter first")
         if not 0 <= self.others <= 1:
-            raise DeltakwtError(f"--others {self.others}: must lie between 0 and 1")
+            raise DeltakwtError(f"--others {self.others}: must be between 0 and 1")
 
     @property
     def samples(self) -> int:
@@ -63,8 +62,8 @@ class Spoken:
     path: Path
     at: int  # sample at which the clip begins
     gain: float
-    start: float  # seconds: where somebody speaks
-    end: float
+    start: float  # seconds: where the speech in the clip begins,
+    end: float  # and ends
 
 
 @dataclass(frozen=True)
@@ -76,19 +75,19 @@ class Segment:
     noise: int
     offset: int
     gain: float
-    rms: float  # as it will sound
+    rms: float  # after the gain
 
 
 @dataclass(frozen=True)
 class Material:
-    """Clips by label, and noises."""
+    """The clips of each label, and the noise recordings."""
 
     clips: dict[str, list[Path]]
     noises: list[Sound]
 
 
 def find_material(data: Path, noise: Path | None, labels: Sequence[str], split: str) -> Material:
-    """The clips of a Speech Commands folder, and its noises or those in another folder."""
+    """Return the clips of a Speech Commands folder, and its noises or those of another folder."""
     clips: dict[str, list[Path]] = {}
     every = is_test_set(data)
     for word, paths in word_clips(data).items():
@@ -102,13 +101,11 @@ def find_material(data: Path, noise: Path | None, labels: Sequence[str], split: 
     folder = noise or data / NOISE_FOLDER
     files = sorted(folder.glob("*.wav")) + sorted(folder.glob("*.flac"))
     if not files:
-        raise DeltakwtError(f"{folder}: holds no noise recordings; name a folder with --noise")
+        raise DeltakwtError(f"{folder}: has no noise recordings; give a folder with --noise")
     return Material(clips, [_read_noise(file) for file in files])
 
 
 def _read_noise(path: Path) -> Sound:
-    from deltakwt.audio import read_blocks
-
     sound = np.concatenate(list(read_blocks(path)))
     if len(sound) < 2 * SAMPLE_RATE:
         raise DeltakwtError(f"{path}: a noise recording must last at least 2 s")
@@ -117,7 +114,7 @@ def _read_noise(path: Path) -> Sound:
 
 @lru_cache(maxsize=20_000)
 def activity(path: Path) -> tuple[float, int, int]:
-    """Loudness (RMS) of the speech in a clip, and the samples where it begins and ends."""
+    """Return the RMS of the speech in a clip, and the samples where it begins and ends."""
     power = np.square(read_clip(path)).reshape(-1, FRAME).mean(axis=1)  # (100,)
     loud = np.flatnonzero(power >= ACTIVE * power.max())
     first, last = int(loud[0]), int(loud[-1]) + 1
@@ -126,7 +123,7 @@ def activity(path: Path) -> tuple[float, int, int]:
 
 
 class Stream:
-    """A planned stream: `truth` says what is in it, `blocks` renders it."""
+    """A planned stream: `truth` lists its words, `blocks` renders it."""
 
     def __init__(self, material: Material, scenario: Scenario) -> None:
         self.scenario, self._noises = scenario, material.noises
@@ -136,7 +133,7 @@ class Stream:
 
     @property
     def digest(self) -> str:
-        """Names the plan: equal for equal material, scenario and seed."""
+        """A hash of the plan: equal for equal material, scenario and seed."""
         plan = [(word.label, word.path.name, word.at, round(word.gain, 6)) for word in self.truth]
         return hashlib.sha256(repr((plan, self._segments)).encode()).hexdigest()[:16]
 
@@ -154,7 +151,7 @@ class Stream:
         return segments
 
     def _plan_words(self, clips: dict[str, list[Path]], rng: np.random.Generator) -> list[Spoken]:
-        """Keywords equally often, each clip as seldom as possible; others in between."""
+        """Draw keywords with equal probability, and use each clip as rarely as possible."""
         words = sorted(label for label in clips if not label.startswith("_"))
         decks: dict[str, list[Path]] = {}
         starts = [segment.at for segment in self._segments]
@@ -175,7 +172,7 @@ class Stream:
         return truth
 
     def blocks(self) -> Iterator[Sound]:
-        """The sound, 10 s at a time."""
+        """Yield the sound, 10 s at a time."""
         first_segment = first_word = 0
         for start in range(0, self.scenario.samples, BLOCK):
             block = np.zeros(min(BLOCK, self.scenario.samples - start), np.float32)
@@ -202,7 +199,7 @@ class Stream:
 
 
 def _faded(sound: Sound, samples: int) -> Sound:
-    """A copy with linear ramps at both ends."""
+    """Return a copy with linear ramps at both ends."""
     ramp = np.linspace(0, 1, samples, dtype=np.float32)
     faded = sound.copy()
     faded[:samples] *= ramp

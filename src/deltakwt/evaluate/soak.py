@@ -1,4 +1,4 @@
-"""A Spotter on a very long stream: is memory flat, does time drift, is a rerun the same?"""
+"""A `Spotter` on a very long stream: memory growth, drift of times, and a hash of the events."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ import numpy as np
 
 from deltakwt.core.config import SAMPLE_RATE
 from deltakwt.core.model import Model
+from deltakwt.core.setting import SettingLike
+from deltakwt.evaluate.streams import Stream
+from deltakwt.evaluate.stress import Progress
 from deltakwt.listen.decision import Decision
 from deltakwt.listen.spotter import Spotter
-from deltakwt.listen.streams import Stream
-from deltakwt.listen.stress import Progress
 
-WARM = 60  # blocks (10 minutes) after which every buffer has its size
+WARM_UP = 60  # blocks (10 minutes) after which every buffer has its final size
 
 
 def soak(
-    model: Model, stream: Stream, decision: Decision | None = None, progress: Progress | None = None
+    model: Model,
+    stream: Stream,
+    setting: SettingLike | None = None,
+    decision: Decision | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Hear all of it. Nothing is kept: events go into a hash, delays into two short lists."""
-    spotter = Spotter(model, decision=decision)
+    """Run a spotter over the whole stream. Events go into a hash, delays into two short lists."""
+    spotter = Spotter(model, setting=setting, decision=decision)
     ends = np.array([word.end for word in stream.truth])
-    late: list[list[float]] = [[], []]  # delays in the first and in the last tenth
+    delays: list[list[float]] = [[], []]  # in the first and in the last tenth
     digest, count, rss = hashlib.sha256(), 0, 0
     begun, cpu = time.monotonic(), time.process_time()
     total = stream.scenario.samples / SAMPLE_RATE
@@ -37,25 +42,26 @@ def soak(
             count += 1
             digest.update(json.dumps(event.to_json()).encode())
             part = 0 if event.time < total / 10 else 1 if event.time > 0.9 * total else None
-            nearest = float(event.time - ends[np.abs(ends - event.time).argmin()])
-            if part is not None and abs(nearest) < 1:
-                late[part].append(nearest)
-        if number == WARM:
+            if part is not None and len(ends):
+                nearest = float(event.time - ends[np.abs(ends - event.time).argmin()])
+                if abs(nearest) < 1:
+                    delays[part].append(nearest)
+        if number == WARM_UP:
             rss = _resident()
         if progress:
             progress(spotter.seconds, total)
     grown = _resident() - rss if rss else None  # before this report takes memory of its own
-    delays = [float(np.median(d)) if d else None for d in late]
+    medians = [float(np.median(d)) if d else None for d in delays]
     return {
         "model": model.name,
         "scenario": asdict(stream.scenario),
         "stream": stream.digest,
         "events": count,
         "events_sha256": digest.hexdigest(),
-        "heard_seconds": spotter.seconds,
+        "seconds": spotter.seconds,
         "memory_growth_bytes": grown,
-        "median_delay_first_tenth": delays[0],
-        "median_delay_last_tenth": delays[1],
+        "median_delay_first_tenth": medians[0],
+        "median_delay_last_tenth": medians[1],
         "wall_seconds": round(time.monotonic() - begun, 1),
         "cpu_seconds": round(time.process_time() - cpu, 1),
         "meter": spotter.meter.to_json(),
@@ -63,7 +69,7 @@ def soak(
 
 
 def _resident() -> int:
-    """Bytes of this process in memory (where /proc is missing: the most there ever were)."""
+    """Return the bytes of this process in memory; without /proc, the most there ever were."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
