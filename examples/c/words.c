@@ -45,8 +45,7 @@ int main(int count, char **arguments) {
             return fail(arguments[2], dk_status_text(status));
         print_words(spotter, &file.model);
     }
-    memset(samples, 0, sizeof samples); /* for the words of the last second */
-    dk_spotter_push(spotter, samples, DK_SECOND);
+    dk_spotter_flush(spotter);
     print_words(spotter, &file.model);
     fclose(sound);
     free(memory);

@@ -82,9 +82,11 @@ DK_API size_t dk_spotter_size(const dk_stored_model *model); /* 0 if the shape i
 /* The weights are copied; `model` and the memory behind it must stay. */
 DK_API dk_status dk_spotter_init(void *memory, size_t size, const dk_stored_model *model,
                                  dk_isa isa, dk_spotter **out);
-/* Adds up to one second (DK_SECOND) of samples. At the end of a stream, push one second of zeros,
- * so that words in the last second are found. */
+/* Adds up to one second (DK_SECOND) of samples. */
 DK_API dk_status dk_spotter_push(dk_spotter *spotter, const int16_t *samples, size_t count);
+/* Ends the stream: the words of its last second are found. A sound of at most one second is decided
+ * as one clip. Nothing can be pushed after it. */
+DK_API dk_status dk_spotter_flush(dk_spotter *spotter);
 /* Returns 1 and the next word, or 0 if there is none. Fetch all words after each push. */
 DK_API int dk_spotter_next(dk_spotter *spotter, dk_word *word);
 /* Computes the logits (labels) of one second (DK_SECOND samples). Does not touch the stream. */

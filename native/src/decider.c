@@ -34,7 +34,8 @@ static void posteriors(const float *logits, uint32_t labels, float *out) {
     for (uint32_t i = 0; i < labels; i++) out[i] /= sum;
 }
 
-/* scores = mean of the posteriors of this window and those before it, oldest first. */
+/* scores = mean of the posteriors of this window and those before it, oldest first. At the start of
+ * a stream the mean is over the windows that exist. */
 static void smooth(dk_library_decider *d, const float *logits) {
     const uint32_t windows = d->rule.smooth, labels = d->labels;
     posteriors(logits, labels, d->history + (size_t)d->oldest * labels);
@@ -45,7 +46,8 @@ static void smooth(dk_library_decider *d, const float *logits) {
         for (uint32_t i = 0; i < labels; i++) d->scores[i] += row[i];
     }
     d->oldest = d->oldest + 1 < windows ? d->oldest + 1 : 0;
-    for (uint32_t i = 0; i < labels; i++) d->scores[i] /= (float)windows;
+    uint32_t seen = d->window < windows ? (uint32_t)d->window + 1 : windows;
+    for (uint32_t i = 0; i < labels; i++) d->scores[i] /= (float)seen;
 }
 
 /* Returns the armed word with the highest score that reaches its threshold. */
@@ -87,5 +89,16 @@ int dk_decider_push(dk_library_decider *d, const float *logits, dk_decided_word 
     *word = *known;
     word->window = window;
     known->label = DK_NO_LABEL;
+    return 1;
+}
+
+int dk_decider_end_of_clip(const dk_library_decider *d, dk_decided_word *word) {
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < d->labels; i++)
+        if (d->scores[i] > d->scores[best]) best = i;
+    if (!d->window || d->ready || d->on[best] > 1.0f || d->scores[best] < d->rule.off) return 0;
+    memset(word, 0, sizeof *word);
+    word->label = (int32_t)best;
+    word->score = d->scores[best];
     return 1;
 }

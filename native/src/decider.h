@@ -37,5 +37,7 @@ void dk_decider_layout(dk_library_decider *decider, dk_arena *arena, const dk_de
 void dk_decider_start(dk_library_decider *decider);
 /* Returns 1 if the logits of the next window complete a word. */
 int dk_decider_push(dk_library_decider *decider, const float *logits, dk_decided_word *word);
+/* Returns 1 if a stream of one window ends with a word that was not decided yet. */
+int dk_decider_end_of_clip(const dk_library_decider *decider, dk_decided_word *word);
 
 #endif

@@ -8,7 +8,7 @@
 enum {
     BLOCK = 1600,         /* samples converted at once */
     WORD = DK_SECOND / 2, /* about the length of a word */
-    QUEUE = 128,          /* more than the windows of one second */
+    QUEUE = 256,          /* more than the windows of one push or flush */
     BLOCK_WINDOWS = BLOCK / DK_HOP + 1,
 };
 
@@ -20,6 +20,8 @@ struct dk_spotter {
     dk_library_decider decider;
     dk_word queue[QUEUE];
     uint32_t first, waiting;
+    uint64_t samples; /* of the stream */
+    int has_ended;
     uint32_t windows;  /* 0 until the first window */
     float *block;      /* (BLOCK): samples as floats; a whole second for a clip */
     float *features;   /* (frames, 40) of a clip */
@@ -103,28 +105,36 @@ dk_status dk_spotter_init(void *memory, size_t size, const dk_stored_model *mode
     return DK_OK;
 }
 
-/* Queues a word with its position. The first window that recognises a word ends near the middle of
- * the word; smoothing delays that window by half of its span. */
+static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Samples after the end of a window that the front end needs. */
+static uint32_t delay_of(const dk_spotter *s) { return s->stored->front_end.smooth ? DK_HOP : 0; }
+
+/* Queues a word. listen/decision.py defines where it lies. */
 static void add_word(dk_spotter *s, const dk_decided_word *found) {
     const dk_decision *rule = &s->stored->decision;
     const uint64_t hop = (uint64_t)rule->hop * DK_HOP, late = (rule->smooth - 1) * hop / 2;
-    uint64_t known = found->first * hop + DK_SECOND, middle = WORD / 2;
+    const uint64_t known = found->first * hop + DK_SECOND;
+    uint64_t middle = WORD / 2;
     if (known > late + middle) middle = known - late;
     if (s->waiting == QUEUE) return; /* the caller does not fetch them */
     dk_word *word = &s->queue[(s->first + s->waiting++) % QUEUE];
     word->label = (uint32_t)found->label;
     word->score = found->score;
-    word->start = middle - WORD / 2;
-    word->end = middle + WORD / 2;
-    word->time = found->window * hop + DK_SECOND + (s->stored->front_end.smooth ? DK_HOP : 0);
+    word->time = found->window * hop + DK_SECOND + delay_of(s);
+    word->start = found->first ? middle - WORD / 2 : 0;
+    word->end = found->first ? smaller(middle + WORD / 2, word->time) : DK_SECOND;
+    if (!s->has_ended) return;
+    word->start = smaller(word->start, s->samples > WORD ? s->samples - WORD : 0);
+    word->end = smaller(word->end, s->samples);
+    word->time = smaller(word->time, s->samples);
 }
 
 static void to_floats(const int16_t *samples, size_t count, float *out) {
     for (size_t i = 0; i < count; i++) out[i] = (float)samples[i] * (1.0f / 32768.0f);
 }
 
-dk_status dk_spotter_push(dk_spotter *s, const int16_t *samples, size_t count) {
-    if (!s || (count && !samples) || count > DK_SECOND) return DK_BAD_ARGUMENT;
+static dk_status push(dk_spotter *s, const int16_t *samples, size_t count) {
     const uint32_t labels = s->stored->config.labels;
     while (count) {
         size_t part = count < BLOCK ? count : (size_t)BLOCK;
@@ -142,6 +152,37 @@ dk_status dk_spotter_push(dk_spotter *s, const int16_t *samples, size_t count) {
         count -= part;
     }
     return DK_OK;
+}
+
+dk_status dk_spotter_push(dk_spotter *s, const int16_t *samples, size_t count) {
+    if (!s || s->has_ended || (count && !samples) || count > DK_SECOND) return DK_BAD_ARGUMENT;
+    s->samples += count;
+    return push(s, samples, count);
+}
+
+/* Zeros to append to a sound: up to one second they complete its only window; to a longer sound a
+ * second, so that its last sample passes through the whole window, and the time of a candidate. */
+static uint64_t ending(const dk_spotter *s) {
+    const dk_decision *rule = &s->stored->decision;
+    if (s->samples <= DK_SECOND) return DK_SECOND + delay_of(s) - s->samples;
+    return DK_SECOND + delay_of(s) + (uint64_t)rule->patience * rule->hop * DK_HOP;
+}
+
+dk_status dk_spotter_flush(dk_spotter *s) {
+    static const int16_t zeros[BLOCK];
+    dk_status status = DK_OK;
+    dk_decided_word found;
+    if (!s || s->has_ended) return DK_BAD_ARGUMENT;
+    s->has_ended = 1;
+    if (!s->samples) return DK_OK;
+    for (uint64_t left = ending(s); left && !status;) {
+        size_t part = left < BLOCK ? (size_t)left : (size_t)BLOCK;
+        status = push(s, zeros, part);
+        left -= part;
+    }
+    if (!status && s->samples <= DK_SECOND && dk_decider_end_of_clip(&s->decider, &found))
+        add_word(s, &found);
+    return status;
 }
 
 int dk_spotter_next(dk_spotter *s, dk_word *word) {

@@ -52,6 +52,8 @@ static int run(const uint8_t *data, size_t size) {
     CHECK(status == DK_OK || status == DK_BAD_LOGITS, "%s", dk_status_text(status));
     status = dk_spotter_push(spotter, samples, DK_SECOND);
     CHECK(status == DK_OK || status == DK_BAD_LOGITS, "%s", dk_status_text(status));
+    if (status == DK_OK) status = dk_spotter_flush(spotter);
+    CHECK(status == DK_OK || status == DK_BAD_LOGITS, "%s", dk_status_text(status));
     dk_word word;
     while (dk_spotter_next(spotter, &word)) CHECK(word.label < model.config.labels, "label");
     free(memory), free(logits);

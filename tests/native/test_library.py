@@ -139,8 +139,8 @@ def test_logits_have_the_bits_of_python(
             model.setting,
             hop=decision.hop_frames,
             reuse=decision.reuse,
-            onset=decision.onset_frames,
-            outliers=decision.stray_features,
+            onset=decision.compare_frames,
+            outliers=decision.outliers_allowed,
             word_posteriors=maybe,
         )
         np.testing.assert_array_equal(

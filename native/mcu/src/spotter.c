@@ -42,7 +42,7 @@ void dk_init(void) {
     dk_decider_init(&ram.decider);
 }
 
-/* Where the word lies, as the module text of listen/decision.py defines it. */
+/* Queues a word. listen/decision.py defines where it lies. */
 static void add_event(const dk_decided *found) {
     const uint64_t hop = (uint64_t)DK_HOP_FRAMES * DK_HOP, late = (DK_SMOOTH_WINDOWS - 1) * hop / 2;
     const uint64_t known = found->first * hop + SECOND;
