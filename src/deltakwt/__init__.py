@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from deltakwt.core.setting import FrontEndSetting, Setting, Thresholds
     from deltakwt.events import Event
     from deltakwt.listen import Spotter
+    from deltakwt.listen.aio import AsyncSpotter
+    from deltakwt.listen.microphone import microphone
     from deltakwt.listen.spotting import Spotting
 
 __version__ = "0.1.0"
 __all__ = [
+    "AsyncSpotter",
     "DeltakwtError",
     "Event",
     "FrontEndSetting",
@@ -31,9 +34,11 @@ __all__ = [
     "Thresholds",
     "__version__",
     "load",
+    "microphone",
 ]
 
 _HOMES = {
+    "AsyncSpotter": "listen.aio",
     "DeltakwtError": "core.errors",
     "Event": "events",
     "FrontEndSetting": "core.setting",
@@ -44,6 +49,7 @@ _HOMES = {
     "Spotting": "listen.spotting",
     "Thresholds": "core.setting",
     "load": "core.model",
+    "microphone": "listen.microphone",
 }
 
 
