@@ -15,6 +15,7 @@ from deltakwt.cli.common import run
 VERBS = (
     "spot",
     "listen",
+    "serve",
     "eval",
     "macs",
     "tune",
