@@ -31,9 +31,10 @@ from wyoming.ping import Ping
 from wyoming.wake import Detect, Detection, NotDetected
 
 from deltakwt import DeltakwtError, Model
+from deltakwt.serve.address import parse_uri
 from deltakwt.serve.hub import Hub
 from deltakwt.serve.limits import Limits, Pace, Refused
-from deltakwt.serve.wyoming import WyomingServer, parse_uri, serving
+from deltakwt.serve.wyoming import WyomingServer, serving
 
 WORDS = ["yes", "left", "stop"]
 CHUNK = 2048  # bytes, as Home Assistant sends them
@@ -424,8 +425,8 @@ def test_a_missing_package_is_named(deltakwt: Run, tmp_path: Path) -> None:
 
 
 def test_addresses() -> None:
-    assert parse_uri("tcp://[::1]:5") == ("tcp", "::1 5")
-    assert parse_uri("unix:///run/x") == ("unix", "/run/x")
+    assert parse_uri("tcp://[::1]:5") == ("::1", 5)
+    assert parse_uri("unix:///run/x") == Path("/run/x")
     with pytest.raises(DeltakwtError):
         parse_uri("unix://relative/x")
     with pytest.raises(DeltakwtError, match="limit clients"):

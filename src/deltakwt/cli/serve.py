@@ -86,9 +86,10 @@ def wyoming(
         from deltakwt.serve import wyoming as server
     except ModuleNotFoundError as error:
         raise _missing(error, "wyoming") from None
+    from deltakwt.serve.address import parse_uri
     from deltakwt.serve.limits import Limits
 
-    server.parse_uri(uri)
+    parse_uri(uri)
     limits = Limits(max_clients, max_message, max_buffered, max_ahead, idle, stall)
     asyncio.run(server.run(_hub(model, profile, threads, log, limits), uri))
 

@@ -46,7 +46,9 @@ class Hub:
         self._load = load
         self.model = load()
         self.limits = limits or Limits()
-        self.pool = ThreadPoolExecutor(threads or os.cpu_count() or 1, "deltakwt")
+        workers = threads or os.cpu_count() or 1
+        self.pool = ThreadPoolExecutor(workers, "stream")
+        self.files = ThreadPoolExecutor(workers, "file")  # long work, which streams do not wait for
         self.clients = 0
         self.connections = 0
         self.words: Counter[str] = Counter()
@@ -58,6 +60,10 @@ class Hub:
     def labels(self) -> list[str]:
         """Return the words that the model knows; silence and "unknown" are not words."""
         return [label for label in self.model.labels if not label.startswith("_")]
+
+    async def alive(self) -> None:
+        """Return once a worker thread has answered."""
+        await asyncio.get_running_loop().run_in_executor(self.pool, int)
 
     async def reload(self) -> None:
         """Read the model and its settings again. Streams that run keep the old ones."""
@@ -148,7 +154,8 @@ class Hub:
 
     def close(self) -> None:
         """End the worker threads after what they are doing now."""
-        self.pool.shutdown(wait=True, cancel_futures=True)
+        for pool in (self.pool, self.files):
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _usage(spotter: Spotter) -> dict[str, Any]:

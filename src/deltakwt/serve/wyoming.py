@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import stat
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
-from urllib.parse import urlparse
 
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.error import Error
@@ -19,9 +17,9 @@ from wyoming.ping import Ping, Pong
 from wyoming.wake import Detect, Detection, NotDetected
 
 import deltakwt
-from deltakwt.core.errors import DeltakwtError
+from deltakwt.serve.address import close_socket, is_local, open_socket
 from deltakwt.serve.hub import Hub, wall_time
-from deltakwt.serve.limits import Pace, Refused, is_loopback
+from deltakwt.serve.limits import Pace, Refused
 from deltakwt.serve.messages import HEADER, read_message
 from deltakwt.serve.service import log, notify, service
 from deltakwt.serve.sound import SoundBuffer, check_format, decode
@@ -192,43 +190,32 @@ class WyomingServer:
 
     def __init__(self, hub: Hub, uri: str) -> None:
         self.hub, self.uri = hub, uri
-        self._server: asyncio.Server | None = None
+        self._socket = open_socket(uri)
         self._clients: set[asyncio.Task[None]] = set()
         self._count = 0
 
     @property
     def port(self) -> int:
         """Return the TCP port, which the system chose if the address said 0."""
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
+        return int(self._socket.getsockname()[1])
 
     async def start(self) -> None:
-        """Open the address."""
-        kind, where = parse_uri(self.uri)
-        try:
-            if kind == "unix":
-                _check_socket_is_free(Path(where))
-                self._server = await asyncio.start_unix_server(self._serve, where, limit=HEADER)
-            else:
-                host, port = where.rsplit(" ", 1)
-                if not is_loopback(host):
-                    log("open to the network; Wyoming has no password", "warning", uri=self.uri)
-                self._server = await asyncio.start_server(self._serve, host, port, limit=HEADER)
-        except OSError as error:
-            raise CannotListen(f"{self.uri}: cannot be opened: {error.strerror}") from None
+        """Begin to accept clients."""
+        if not is_local(self._socket):
+            log("open to the network, and Wyoming has no password", "warning", uri=self.uri)
+        is_unix = self._socket.family == socket.AF_UNIX
+        start = asyncio.start_unix_server if is_unix else asyncio.start_server
+        self._server = await start(self._serve, sock=self._socket, limit=HEADER)
         log("ready", uri=self.uri, model=self.hub.model.name, setting=str(self.hub.model.setting))
 
     async def stop(self) -> None:
         """Close the address and all connections."""
-        assert self._server is not None
         self._server.close()
         for task in self._clients:
             task.cancel()
         if self._clients:
             await asyncio.wait(self._clients, timeout=GRACE)
-        kind, where = parse_uri(self.uri)
-        if kind == "unix":
-            Path(where).unlink(missing_ok=True)
+        close_socket(self._socket, self.uri)
         log("stopped")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -253,37 +240,6 @@ class WyomingServer:
                 await asyncio.wait_for(writer.wait_closed(), 1)
 
 
-class CannotListen(DeltakwtError):
-    """The address is in use or not allowed."""
-
-    exit_code = 1
-
-
-def parse_uri(uri: str) -> tuple[str, str]:
-    """Return ("tcp", "HOST PORT") or ("unix", PATH)."""
-    parsed = urlparse(uri)
-    try:
-        port = parsed.port
-    except ValueError:
-        port = None
-    if parsed.scheme == "tcp" and parsed.hostname and port is not None:
-        return "tcp", f"{parsed.hostname} {port}"
-    if parsed.scheme == "unix" and parsed.path and not parsed.netloc:
-        return "unix", parsed.path
-    raise DeltakwtError(f"--uri {uri!r}: give tcp://HOST:PORT or unix:///PATH")
-
-
-def _check_socket_is_free(path: Path) -> None:
-    """Refuse to take over the socket of a server that runs, or a file that is no socket."""
-    if not path.exists():
-        return
-    if not stat.S_ISSOCK(path.stat().st_mode):
-        raise DeltakwtError(f"--uri: {path} exists and is not a socket")
-    with socket.socket(socket.AF_UNIX) as probe:
-        if probe.connect_ex(str(path)) == 0:
-            raise CannotListen(f"--uri: another server listens on {path}")
-
-
 @contextlib.asynccontextmanager
 async def serving(hub: Hub, uri: str) -> AsyncIterator[WyomingServer]:
     """Run a server while the block runs."""
@@ -297,12 +253,7 @@ async def serving(hub: Hub, uri: str) -> AsyncIterator[WyomingServer]:
 
 async def run(hub: Hub, uri: str) -> None:
     """Serve until SIGTERM or SIGINT."""
-    loop = asyncio.get_running_loop()
-
-    async def alive() -> None:
-        await loop.run_in_executor(hub.pool, int)
-
-    async with service(alive, hub.reload) as stop, serving(hub, uri):
+    async with service(hub.alive, hub.reload) as stop, serving(hub, uri):
         notify("READY=1")
         await stop.wait()
     hub.close()
