@@ -1,8 +1,10 @@
-"""`deltakwt serve wyoming`: servers for other programs."""
+"""`deltakwt serve wyoming` and `deltakwt serve http`: servers for other programs."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -60,6 +62,7 @@ def register(app: typer.Typer) -> None:
         help="Serve a model to other programs. Needs the extra 'serve'.", no_args_is_help=True
     )
     servers.command("wyoming")(wyoming)
+    servers.command("http")(http)
     app.add_typer(servers, name="serve")
 
 
@@ -92,6 +95,67 @@ def wyoming(
     parse_uri(uri)
     limits = Limits(max_clients, max_message, max_buffered, max_ahead, idle, stall)
     asyncio.run(server.run(_hub(model, profile, threads, log, limits), uri))
+
+
+def http(
+    uri: Annotated[
+        str, typer.Option(help="Address to listen on: tcp://HOST:PORT or unix:///PATH.")
+    ] = "tcp://127.0.0.1:10480",
+    model: ModelOption = DEFAULT_MODEL,
+    profile: ProfileOption = None,
+    threads: ThreadsOption = 0,
+    log: LogOption = "text",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the token that clients must send. Or set DELTAKWT_TOKEN. Required if"
+            " other machines can reach the address."
+        ),
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Origin of web pages that may connect. Can be repeated. Default: none."),
+    ] = None,
+    max_clients: ClientsOption = 64,
+    max_message: MessageOption = 1 << 20,
+    max_buffered: BufferedOption = 1 << 20,
+    max_ahead: AheadOption = 120.0,
+    idle: IdleOption = 600.0,
+    stall: StallOption = 10.0,
+    max_body: Annotated[
+        int, typer.Option(min=1024, help="Bytes of a sound file that is posted.")
+    ] = 64 << 20,
+    max_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for receiving or processing a sound file.")
+    ] = 60.0,
+) -> None:
+    """Serve over HTTP: post a sound file, or stream PCM over a WebSocket.
+
+    Ends with code 0 after SIGTERM or Ctrl-C. SIGHUP reads the model and its settings again.
+    """
+    try:
+        from deltakwt.serve import http as server
+    except ModuleNotFoundError as error:
+        raise _missing(error, "starlette", "uvicorn", "websockets") from None
+    from deltakwt.serve.address import parse_uri
+    from deltakwt.serve.limits import Limits
+
+    parse_uri(uri)
+    token = _token(token_file)
+    limits = Limits(
+        max_clients, max_message, max_buffered, max_ahead, idle, stall, max_body, max_seconds
+    )
+    asyncio.run(server.run(_hub(model, profile, threads, log, limits), uri, token, origin or []))
+
+
+def _token(file: Path | None) -> str | None:
+    """Return the token of the file or of the environment; it is never an option, which shows."""
+    if file is None:
+        return os.environ.get("DELTAKWT_TOKEN") or None
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise DeltakwtError(f"--token-file {file}: cannot be read: {error}") from None
 
 
 def _hub(name: str, profile: str | None, threads: int, log: str, limits: Limits) -> Hub:

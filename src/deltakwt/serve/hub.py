@@ -121,7 +121,7 @@ class Hub:
         finally:
             await stream.close()
             self._spotters.discard(stream.spotter)
-            self._usage.update(_usage(stream.spotter))
+            self.add_usage(stream.spotter)
 
     def count(self, client: str, event: dict[str, Any]) -> dict[str, Any]:
         """Count and log a word, and return it."""
@@ -129,10 +129,9 @@ class Hub:
         log("word", client=client, **event)
         return event
 
-    def add_usage(self, seconds: float, windows: int, macs: float, cpu: float) -> None:
-        """Count a sound file that was processed."""
-        usage = {"sound_seconds": seconds, "windows": windows, "macs": macs, "model_cpu": cpu}
-        self._usage.update(usage)
+    def add_usage(self, spotter: Spotter) -> None:
+        """Count what a spotter that has ended has used."""
+        self._usage.update(_usage(spotter))
 
     def metrics(self) -> str:
         """Return all counters in the text format of Prometheus."""
