@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from deltakwt.core.errors import DeltakwtError
     from deltakwt.core.model import Model, Result, load
     from deltakwt.core.setting import FrontEndSetting, Setting, Thresholds
+    from deltakwt.listen.aio import AsyncSpotter
     from deltakwt.listen.decision import Event
+    from deltakwt.listen.sources import microphone
     from deltakwt.listen.spotter import Spotter
     from deltakwt.listen.spotting import Spotting
 
 __version__ = "0.1.0"
 __all__ = [
+    "AsyncSpotter",
     "DeltakwtError",
     "Event",
     "FrontEndSetting",
@@ -35,9 +38,11 @@ __all__ = [
     "Thresholds",
     "__version__",
     "load",
+    "microphone",
 ]
 
 _HOMES = {
+    "AsyncSpotter": "listen.aio",
     "DeltakwtError": "core.errors",
     "Event": "listen.decision",
     "FrontEndSetting": "core.setting",
@@ -48,6 +53,7 @@ _HOMES = {
     "Spotting": "listen.spotting",
     "Thresholds": "core.setting",
     "load": "core.model",
+    "microphone": "listen.sources",
 }
 
 

@@ -17,6 +17,7 @@ from deltakwt.cli.common import run, stop_on_sigterm
 VERBS = (
     "spot",
     "listen",
+    "serve",
     "eval",
     "macs",
     "tune",

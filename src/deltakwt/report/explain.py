@@ -115,7 +115,7 @@ def chosen_second(
 
 
 def windows(stream: Iterable[Audio], group: int = 64) -> Iterator[tuple[int, Audio]]:
-    """Yield the start sample and (n, 16000) overlapping one-second windows, `group` of them at a time.
+    """Yield start samples and (n, 16000) one-second windows, `group` windows at a time.
 
     Up to one second gives one zero-padded window; more gives one every 100 ms, the last one
     zero-padded at the end.

@@ -1,0 +1,185 @@
+"""`deltakwt serve wyoming` and `deltakwt serve http`: servers for other programs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deltakwt.cli.common import DEFAULT_MODEL, ModelOption
+from deltakwt.core.errors import DeltakwtError, MissingExtra
+
+if TYPE_CHECKING:
+    from deltakwt.core.model import Model
+    from deltakwt.serve.hub import Hub
+    from deltakwt.serve.limits import Limits
+
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        help="Run the model with this profile, or 'dense'. Default: the model's own profile.",
+    ),
+]
+ThreadsOption = Annotated[
+    int, typer.Option("--threads", min=0, help="Number of worker threads. 0 means one per core.")
+]
+LogOption = Annotated[
+    str, typer.Option("--log", help="Format of the log on stderr: text or json.", metavar="FORMAT")
+]
+ClientsOption = Annotated[
+    int, typer.Option("--max-clients", min=1, help="Number of clients at the same time.")
+]
+MessageOption = Annotated[
+    int, typer.Option("--max-message", min=1024, help="Bytes of sound in one message.")
+]
+BufferedOption = Annotated[
+    int,
+    typer.Option("--max-buffered", min=1024, help="Bytes of sound per client that may wait."),
+]
+AheadOption = Annotated[
+    float,
+    typer.Option(
+        "--max-ahead", min=0, help="Seconds of sound that may come faster than real time. 0: any."
+    ),
+]
+IdleOption = Annotated[
+    float,
+    typer.Option("--idle", min=0, help="Seconds without a message that end a connection. 0: any."),
+]
+StallOption = Annotated[
+    float,
+    typer.Option("--stall", min=0.1, help="Seconds in which a message must be sent or read."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb and its servers."""
+    servers = typer.Typer(
+        help="Serve a model to other programs. Needs the extra 'serve'.", no_args_is_help=True
+    )
+    servers.command("wyoming")(wyoming)
+    servers.command("http")(http)
+    app.add_typer(servers, name="serve")
+
+
+def wyoming(
+    uri: Annotated[
+        str, typer.Option(help="Address to listen on: tcp://HOST:PORT or unix:///PATH.")
+    ] = "tcp://127.0.0.1:10400",
+    model: ModelOption = DEFAULT_MODEL,
+    profile: ProfileOption = None,
+    threads: ThreadsOption = 0,
+    log: LogOption = "text",
+    max_clients: ClientsOption = 64,
+    max_message: MessageOption = 1 << 20,
+    max_buffered: BufferedOption = 1 << 20,
+    max_ahead: AheadOption = 120.0,
+    idle: IdleOption = 600.0,
+    stall: StallOption = 10.0,
+) -> None:
+    """Serve wake words over the Wyoming protocol, as Home Assistant uses it.
+
+    Ends with code 0 after SIGTERM or Ctrl-C. SIGHUP reads the model and its settings again.
+    """
+    try:
+        from deltakwt.serve import wyoming as server
+    except ModuleNotFoundError as error:
+        raise _missing(error, "wyoming") from None
+    from deltakwt.serve.address import parse_uri
+    from deltakwt.serve.limits import Limits
+
+    parse_uri(uri)
+    limits = Limits(max_clients, max_message, max_buffered, max_ahead, idle, stall)
+    asyncio.run(server.run(_hub(model, profile, threads, log, limits), uri))
+
+
+def http(
+    uri: Annotated[
+        str, typer.Option(help="Address to listen on: tcp://HOST:PORT or unix:///PATH.")
+    ] = "tcp://127.0.0.1:10480",
+    model: ModelOption = DEFAULT_MODEL,
+    profile: ProfileOption = None,
+    threads: ThreadsOption = 0,
+    log: LogOption = "text",
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the token that clients must send. Or set DELTAKWT_TOKEN. Required if"
+            " other machines can reach the address."
+        ),
+    ] = None,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Origin of web pages that may connect. Can be repeated. Default: none."),
+    ] = None,
+    max_clients: ClientsOption = 64,
+    max_message: MessageOption = 1 << 20,
+    max_buffered: BufferedOption = 1 << 20,
+    max_ahead: AheadOption = 120.0,
+    idle: IdleOption = 600.0,
+    stall: StallOption = 10.0,
+    max_body: Annotated[
+        int, typer.Option(min=1024, help="Bytes of a sound file that is posted.")
+    ] = 64 << 20,
+    max_seconds: Annotated[
+        float, typer.Option(min=0.1, help="Seconds for receiving or processing a sound file.")
+    ] = 60.0,
+) -> None:
+    """Serve over HTTP: post a sound file, or stream PCM over a WebSocket.
+
+    Ends with code 0 after SIGTERM or Ctrl-C. SIGHUP reads the model and its settings again.
+    """
+    try:
+        from deltakwt.serve import http as server
+    except ModuleNotFoundError as error:
+        raise _missing(error, "starlette", "uvicorn", "websockets") from None
+    from deltakwt.serve.address import parse_uri
+    from deltakwt.serve.limits import Limits
+
+    parse_uri(uri)
+    token = _token(token_file)
+    limits = Limits(
+        max_clients, max_message, max_buffered, max_ahead, idle, stall, max_body, max_seconds
+    )
+    asyncio.run(server.run(_hub(model, profile, threads, log, limits), uri, token, origin or []))
+
+
+def _token(file: Path | None) -> str | None:
+    """Return the token of the file or of the environment; it is never an option, which shows."""
+    if file is None:
+        return os.environ.get("DELTAKWT_TOKEN") or None
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise DeltakwtError(f"--token-file {file}: cannot be read: {error}") from None
+
+
+def _hub(name: str, profile: str | None, threads: int, log: str, limits: Limits) -> Hub:
+    """Load the model and start logging."""
+    from deltakwt.core.model import load
+    from deltakwt.serve.hub import Hub
+    from deltakwt.serve.service import start_logging
+
+    if log not in ("text", "json"):
+        raise DeltakwtError(f"--log {log!r}: must be text or json")
+
+    def load_model() -> Model:
+        model = load(name)
+        if profile is not None:
+            model.setting = profile
+        return model
+
+    hub = Hub(load_model, limits, threads)
+    start_logging(log == "json")
+    return hub
+
+
+def _missing(error: ModuleNotFoundError, *packages: str) -> Exception:
+    """Return what to tell the user: the extra to install, or the error if it is another one."""
+    if (error.name or "").split(".")[0] in packages:
+        return MissingExtra("deltakwt serve", "serve")
+    return error

@@ -1,0 +1,1 @@
+"""Servers: the Wyoming protocol, HTTP and WebSocket, with one model for all clients."""

@@ -1,0 +1,199 @@
+"""What all clients of a server share: the model, the worker threads, the limits, the counters."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.model import Model
+from deltakwt.listen.aio import AsyncSpotter
+from deltakwt.listen.spotter import Spotter
+from deltakwt.serve.limits import Limits, Refused
+from deltakwt.serve.service import log
+from deltakwt.serve.sound import SoundBuffer
+
+if TYPE_CHECKING:
+    from deltakwt.listen.spotter import Detection
+
+# Name, type and meaning of every metric, in the order of /metrics.
+METRICS = {
+    "clients": ("gauge", "Clients that are connected now."),
+    "connections_total": ("counter", "Clients that connected."),
+    "refusals_total": ("counter", "Clients and requests that were refused, by reason."),
+    "words_total": ("counter", "Words that were found, by word."),
+    "sound_seconds_total": ("counter", "Seconds of sound that were processed."),
+    "windows_total": ("counter", "Windows of one second that were due."),
+    "macs_total": ("counter", "Multiply-accumulate operations that were executed."),
+    "model_cpu_seconds_total": ("counter", "Processor seconds spent on sound."),
+    "process_cpu_seconds_total": ("counter", "Processor seconds of the whole process."),
+}
+
+
+class Hub:
+    """One model and its clients. All methods are called in the event loop's thread."""
+
+    def __init__(
+        self, load: Callable[[], Model], limits: Limits | None = None, threads: int = 0
+    ) -> None:
+        self._load = load
+        self.model = load()
+        self.limits = limits or Limits()
+        workers = threads or os.cpu_count() or 1
+        self.pool = ThreadPoolExecutor(workers, "stream")
+        self.files = ThreadPoolExecutor(workers, "file")  # long work, which streams do not wait for
+        self.clients = 0
+        self.connections = 0
+        self.words: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()
+        self._usage: Counter[str] = Counter()  # of streams and files that have ended
+        self._spotters: set[Spotter] = set()
+
+    @property
+    def labels(self) -> list[str]:
+        """Return the words that the model knows; silence and "unknown" are not words."""
+        return [label for label in self.model.labels if not label.startswith("_")]
+
+    async def alive(self) -> None:
+        """Return once a worker thread has answered."""
+        await asyncio.get_running_loop().run_in_executor(self.pool, int)
+
+    async def reload(self) -> None:
+        """Read the model and its settings again. Streams that run keep the old ones."""
+        try:
+            loop = asyncio.get_running_loop()
+            self.model = await loop.run_in_executor(self.pool, self._load)
+            log("reloaded", model=self.model.name, setting=str(self.model.setting))
+        except DeltakwtError as error:
+            log("reload failed; the old model stays", level="warning", error=str(error))
+
+    @contextmanager
+    def client(self, name: str) -> Iterator[None]:
+        """Count a client while it is connected, and refuse it if there are too many."""
+        if self.clients >= self.limits.clients:
+            self.refuse(name, refused := Refused("busy", "too many clients; try again later"))
+            raise refused
+        self.clients += 1
+        self.connections += 1
+        log("connected", client=name)
+        try:
+            yield
+        finally:
+            self.clients -= 1
+            log("disconnected", client=name)
+
+    def refuse(self, name: str, refused: Refused) -> None:
+        """Count and log a refusal."""
+        self.refusals[refused.code] += 1
+        log("refused", level="warning", client=name, code=refused.code, reason=refused.text)
+
+    def check_words(self, names: object) -> frozenset[str] | None:
+        """Return the words that a client asks for; None stands for all of them."""
+        if names is None or names == []:
+            return None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise Refused("bad-names", "names: must be a list of words")
+        for name in names:
+            if name not in self.labels:
+                known = ", ".join(self.labels)
+                raise Refused("bad-names", f"{name[:40]!r} is not known; words are {known}")
+        return frozenset(names)
+
+    async def find(
+        self, client: str, sound: SoundBuffer, wanted: Callable[[str], bool]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the wanted words of one stream, as `event_json`, until the buffer ends."""
+        stream = AsyncSpotter(self.model, sound, executor=self.pool)
+        self._spotters.add(stream.spotter)
+        try:
+            async for event in stream:
+                if wanted(event.label):
+                    yield self.count(client, event_json(event))
+        except DeltakwtError as error:
+            raise Refused("bad-audio", str(error)) from None
+        finally:
+            await stream.close()
+            self._spotters.discard(stream.spotter)
+            self.add_usage(stream.spotter)
+
+    def count(self, client: str, event: dict[str, Any]) -> dict[str, Any]:
+        """Count and log a word, and return it."""
+        self.words[event["label"]] += 1
+        log("word", client=client, **event)
+        return event
+
+    def add_usage(self, spotter: Spotter) -> None:
+        """Count what a spotter that has ended has used."""
+        self._usage.update(_usage(spotter))
+
+    def metrics(self) -> str:
+        """Return all counters in the text format of Prometheus."""
+        usage = Counter(self._usage)
+        for spotter in list(self._spotters):
+            usage.update(_usage(spotter))
+        values: dict[str, Any] = {
+            "clients": self.clients,
+            "connections_total": self.connections,
+            "refusals_total": {"reason": self.refusals},
+            "words_total": {"word": {label: self.words[label] for label in self.labels}},
+            "sound_seconds_total": usage["sound_seconds"],
+            "windows_total": usage["windows"],
+            "macs_total": usage["macs"],
+            "model_cpu_seconds_total": usage["model_cpu"],
+            "process_cpu_seconds_total": time.process_time(),
+        }
+        return "".join(_metric(name, values[name]) for name in METRICS)
+
+    def close(self) -> None:
+        """End the worker threads after what they are doing now."""
+        for pool in (self.pool, self.files):
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _usage(spotter: Spotter) -> dict[str, Any]:
+    total = spotter.meter.total
+    return {
+        "sound_seconds": spotter.seconds,
+        "windows": total.windows,
+        "macs": total.macs,
+        "model_cpu": total.cpu,
+    }
+
+
+def _metric(name: str, value: Any) -> str:
+    kind, meaning = METRICS[name]
+    full = f"deltakwt_{name}"
+    text = f"# HELP {full} {meaning}\n# TYPE {full} {kind}\n"
+    if not isinstance(value, dict):
+        return f"{text}{full} {value}\n"
+    [(label, series)] = value.items()
+    lines = (f'{full}{{{label}="{_escaped(key)}"}} {count}\n' for key, count in series.items())
+    return text + "".join(lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def wall_time() -> str:
+    """Return the time of day in UTC as ISO 8601 with milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def event_json(event: Detection) -> dict[str, Any]:
+    """Return an event for clients and logs: stream time in seconds, and the time of day."""
+    return {
+        "label": event.label,
+        "score": round(float(event.score), 6),
+        "start": round(event.start, 3),
+        "end": round(event.end, 3),
+        "time": round(event.time, 3),
+        "wall_time": wall_time(),
+    }
