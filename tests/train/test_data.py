@@ -137,8 +137,8 @@ def test_unreadable_recordings_are_skipped(tmp_path: Path) -> None:
     assert speech.files == ("a.wav", "c.wav")
     assert [Path(file).name for file in speech.skipped] == ["b.wav"]
     np.testing.assert_array_equal(speech.cut(0, 200), np.arange(200))
+    (tmp_path / "none").mkdir()
     with pytest.raises(DeltakwtError, match="holds no sound files"):
-        (tmp_path / "none").mkdir()
         open_recordings(tmp_path / "none", tmp_path)
     with pytest.raises(DeltakwtError, match="no such folder"):
         open_recordings(tmp_path / "nowhere", tmp_path)

@@ -166,4 +166,6 @@ def test_the_engine_runs_kwt_0_as_the_reference_and_training_do(isa: str) -> Non
     run = engine.batch(x, Setting(Thresholds.parse("0_0_0_0_0_0_0_0")))
     np.testing.assert_allclose(run.logits, trained, atol=1e-4)
     kept = reference.delta(KWT0, arrays(net), x[0], THRESHOLDS)
-    np.testing.assert_allclose(engine.delta(x[0], THRESHOLDS).macs.sum(), kept.macs.sum(), rtol=0.01)
+    np.testing.assert_allclose(
+        engine.delta(x[0], THRESHOLDS).macs.sum(), kept.macs.sum(), rtol=0.01
+    )

@@ -255,6 +255,6 @@ def test_errors_name_the_file_and_what_to_do(toy_plan: Plan, tmp_path: Path) -> 
     damaged.write_bytes(damaged.read_bytes()[:1000])
     with pytest.raises(DeltakwtError, match="damaged checkpoint"):
         train(Request(tmp_path / "run", toy_plan, resume=True))
+    other = replace(toy_plan, shape=WIDE)
     with pytest.raises(DeltakwtError, match="another shape"):
-        other = replace(toy_plan, shape=WIDE)
         train(Request(tmp_path / "other", other, start=str(tmp_path / "run")))

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -265,9 +265,7 @@ def run_training(options: Options) -> None:
     with ProgressReporter() as reporter:
         made = training.train(request, reporter)
     if made is None:
-        typer.echo(
-            f"stopped; continue with: deltakwt train --resume --out {options.out}", err=True
-        )
+        typer.echo(f"stopped; continue with: deltakwt train --resume --out {options.out}", err=True)
         raise typer.Exit(130)
     accuracy, facts = made.training["validation"], made.training
     if options.as_json:
@@ -290,7 +288,7 @@ def make_plan(options: Options, start: str | None) -> Plan:
         labels = (SILENCE, UNKNOWN, *_words(options.words))
     shape = _shape(options, base)
     folders = [*(options.data or []), *([options.out / "synth"] if options.synth else [])]
-    chosen = {
+    chosen: dict[str, Any] = {
         "data": tuple(map(str, folders)),
         "speech": tuple(map(str, options.speech or [])),
         "sounds": tuple(map(str, options.sounds or [])),

@@ -289,7 +289,10 @@ def _decode(
     try:
         place.mkdir(parents=True, exist_ok=True)
         done = _finished(part, journal)
-        with open(part, "r+b" if done else "w+b") as out, open(journal, "a" if done else "w") as log:
+        with (
+            open(part, "r+b" if done else "w+b") as out,
+            open(journal, "a" if done else "w") as log,
+        ):
             out.seek(2 * sum(entry[1] for entry in done))
             out.truncate()
             for entry in _decoded(folder, names[len(done) :], out, log, read):
@@ -363,7 +366,7 @@ def read_start(path: Path) -> Audio:
 
 
 def loudest_second(sound: Audio) -> Audio:
-    """(16000,): a short sound is padded with zeros at its end, a long one cut where it is loudest."""
+    """(16000,): a short sound is padded at its end, a long one cut where it is loudest."""
     if len(sound) <= CLIP_SAMPLES:
         return np.pad(sound, (0, CLIP_SAMPLES - len(sound)))
     energy = np.concatenate([[0.0], np.cumsum(sound.astype(np.float64) ** 2)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def decaying_noise(count: int, seed: int) -> Responses:
 def simulate_rooms(count: int, seed: int) -> Responses:
     """Return simulated shoebox rooms: 60 dB decay in 0.15 to 0.9 s, talker 0.3 to 5 m away."""
     try:
-        import pyroomacoustics
+        pyroomacoustics = import_module("pyroomacoustics")  # optional, and without types
     except ImportError:
         raise DeltakwtError(
             "--rooms simulated needs pyroomacoustics; install it with: pip install pyroomacoustics"
@@ -137,7 +138,8 @@ def _aligned(sound: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _unit_energy(responses: NDArray[np.float64]) -> Responses:
     energy = (responses**2).sum(axis=1, keepdims=True)
-    return (responses / np.sqrt(energy)).astype(np.float32)
+    scaled: Responses = (responses / np.sqrt(energy)).astype(np.float32)
+    return scaled
 
 
 def _level(sound: NDArray[np.float64]) -> float:

@@ -39,9 +39,7 @@ def read_source(folder: Path) -> DataSource:
         return DataSource(folder.resolve().name)
     document = read_json(path)
     if unknown := set(document) - set(KEYS):
-        raise DeltakwtError(
-            f"{path}: unknown key {min(unknown)!r}; the keys are {', '.join(KEYS)}"
-        )
+        raise DeltakwtError(f"{path}: unknown key {min(unknown)!r}; the keys are {', '.join(KEYS)}")
     if not all(isinstance(value, str) for value in document.values()):
         raise DeltakwtError(f"{path}: every value must be a string")
     stated = {key: value for key, value in document.items() if value}

@@ -119,9 +119,7 @@ def is_word_folder(root: Path) -> bool:
 def word_clips(root: Path) -> dict[str, list[str]]:
     """Return the sorted relative paths of the clips of every word folder in `root`."""
     if not root.is_dir():
-        raise DeltakwtError(
-            f"{root}: no such data folder; {_advice(root)}"
-        )
+        raise DeltakwtError(f"{root}: no such data folder; {_advice(root)}")
     words = {}
     for folder in sorted(root.iterdir()):
         if not folder.is_dir() or folder.name.startswith("."):
@@ -189,7 +187,7 @@ def _full_set_clips(
     labels: Sequence[str],
     dice: random.Random,
 ) -> list[Clip]:
-    """Return all keyword clips, and 10% of their number (rounded up) of silence and unknown each."""
+    """Return all keyword clips, and 10% of their number of silence and of unknown, rounded up."""
     wanted = [
         Clip(path, label)
         for label in labels

@@ -192,7 +192,9 @@ def band_responses(count: int, rng: Generator, kind: int | None = None) -> Tenso
     low_pass = torch.where(
         kinds == CHEAP,
         torch.sigmoid(4 * (cheap_top - frequency) / slow),
-        torch.sigmoid(4 * (torch.where(kinds == TELEPHONE, phone_top, narrow_top) - frequency) / steep),
+        torch.sigmoid(
+            4 * (torch.where(kinds == TELEPHONE, phone_top, narrow_top) - frequency) / steep
+        ),
     )
     edge = torch.where(kinds == CHEAP, cheap_bottom, bottom)
     high_pass = torch.sigmoid(4 * (frequency - edge) / bottom_width)

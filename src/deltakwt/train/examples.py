@@ -131,7 +131,7 @@ class HardNegatives:
         self._order = None
 
     def draw(self, count: int, share: float, total: int, rng: Generator) -> NDArray[np.int64]:
-        """(count,) places: `share` of them from the pool, the others anywhere in `total` samples."""
+        """(count,) places: `share` of them from the pool, the others anywhere in the speech."""
         places = (torch.rand(count, generator=rng, dtype=torch.float64) * total).long()
         replay = torch.rand(count, generator=rng) < share
         index = torch.rand(count, generator=rng, dtype=torch.float64)
@@ -266,7 +266,9 @@ class ShardMaker:
         noise = 0.03 * augment.coloured_noise(count, CLIP_SAMPLES, rng)
         background = torch.where(kind[:, None] < 0.9, background, noise)
         voices = torch.randint(*BABBLE, (count,), generator=rng)
-        talker = (kind >= 0.8) & (kind < 0.9) if speech.files else torch.zeros(count, dtype=torch.bool)
+        talker = (
+            (kind >= 0.8) & (kind < 0.9) if speech.files else torch.zeros(count, dtype=torch.bool)
+        )
         for row in torch.nonzero((kind >= 0.6) & (kind < 0.9))[:, 0].tolist():
             if not speech.files:
                 break
@@ -286,10 +288,8 @@ class ShardMaker:
         return taught, answers
 
 
-def sound_cuts(
-    sounds: Sequence[Recordings], count: int, samples: int, rng: Generator
-) -> Tensor:
-    """(count, samples): each folder and each of its files equally often; noise if there are none."""
+def sound_cuts(sounds: Sequence[Recordings], count: int, samples: int, rng: Generator) -> Tensor:
+    """(count, samples): every folder, and every file of it, equally often; noise if none."""
     if not sounds:
         return 0.3 * augment.coloured_noise(count, samples, rng)
     draws = torch.rand(count, 3, generator=rng, dtype=torch.float64).tolist()

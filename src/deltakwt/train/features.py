@@ -57,8 +57,9 @@ def plain_features(clips: Tensor, device: torch.device) -> Tensor:
     """(n, 16000) -> (n, 98, 40) with the plain front end, in batches."""
     if not len(clips):
         return torch.zeros(0, FRAMES, FEATURES, device=device)
+    starts = range(0, len(clips), BATCH)
     with torch.inference_mode():
-        return torch.cat([mfcc(mel_energies(part.to(device))) for part in clips.split(BATCH)])
+        return torch.cat([mfcc(mel_energies(clips[s : s + BATCH].to(device))) for s in starts])
 
 
 def front_end_settings(count: int, recipe: Recipe, rng: Generator) -> tuple[Tensor, Tensor]:

@@ -198,9 +198,7 @@ class Trainer:
                 own = slice(number * plan.shard, number * plan.shard + len(rows))
                 fired[own, 0] = torch.from_numpy(shard.places + 1).double()
                 fired[own, 1] = self._keyword_scores(logits)
-        gradients, (loss_sum, stops) = self.world.sum_gradients(
-            self.parameters, [total, self.stop]
-        )
+        gradients, (loss_sum, stops) = self.world.sum_gradients(self.parameters, [total, self.stop])
         self._update_hard_negatives(fired)
         checkpoint.adamw_step(plan, self.state, self.parameters, gradients, self.steps)
         return loss_sum / plan.batch, stops > 0
@@ -256,9 +254,7 @@ class Trainer:
         if not plan.delta or part < plan.delta_from:
             return keep
         counted = penalty if plan.mac_penalty else None
-        return thresholds_in_the_loop(
-            plan.thresholds(), plan.config().layers, shard.scale, counted
-        )
+        return thresholds_in_the_loop(plan.thresholds(), plan.config().layers, shard.scale, counted)
 
     def _end_of_epoch(self, loss: float, clips_per_second: float) -> None:
         """Validate the averaged weights; keep the best of those that were validated in full."""

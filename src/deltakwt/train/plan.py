@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from deltakwt.core.config import LABELS, SIZES, Config
+from deltakwt.core.config import LABELS, Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import Thresholds
 from deltakwt.train.augment import Recipe
@@ -28,7 +28,7 @@ class Plan:
     rooms: str = ""  # folder of impulse responses, "simulated" or "noise"
     teachers: tuple[str, ...] = ()  # models whose answers are learned from
     hints: str = ""  # a narrower model whose tokens guide every block
-    shape: Shape = shape_of(SIZES["kwt-1"])
+    shape: Shape = (64, 1, 256, 12)  # dim, heads, mlp, layers: KWT-1
     labels: tuple[str, ...] = LABELS
 
     epochs: int = 96
@@ -77,7 +77,7 @@ class Plan:
         return Thresholds.parse(self.delta) if self.delta else Thresholds()
 
     def learning_rate(self, part: float) -> float:
-        """Return the rate: warm-up and cosine, once for layer-wise distillation, once for the rest."""
+        """Return the rate: warm-up and cosine, for layer-wise distillation and for the rest."""
         if part < self.layerwise:
             return self.layerwise_rate * self._cosine(part / self.layerwise)
         return self.rate * self._cosine((part - self.layerwise) / (1 - self.layerwise))
@@ -187,9 +187,7 @@ def with_synthetic_speech(plan: Plan) -> Plan:
     recipe = replace(plan.recipe, room_chance=0.5, cut_chance=max(0.04, plan.recipe.cut_chance))
     unknown, silence = max(1.0, plan.unknown_share), max(0.2, plan.silence_share)
     rooms = plan.rooms or "noise"
-    return replace(
-        plan, recipe=recipe, rooms=rooms, unknown_share=unknown, silence_share=silence
-    )
+    return replace(plan, recipe=recipe, rooms=rooms, unknown_share=unknown, silence_share=silence)
 
 
 def parse_shape(text: str) -> Shape:
@@ -202,7 +200,7 @@ def parse_shape(text: str) -> Shape:
         ) from None
     if min(dim, heads, mlp, layers) < 1 or dim > 1024 or mlp > 4096 or layers > 64:
         raise DeltakwtError(
-            f"--shape {text}: DIM must be 1 to 1024, MLP 1 to 4096, LAYERS 1 to 64, HEADS at least 1"
+            f"--shape {text}: DIM is at most 1024, MLP 4096, LAYERS 64, and all are at least 1"
         )
     if dim % heads:
         raise DeltakwtError(f"--shape {text}: HEADS ({heads}) must divide DIM ({dim})")

@@ -279,14 +279,12 @@ def _open_data(
         (*(held for _, held in others if held.files), *noises),
     )
     tasks = [make_task(clips, plan.labels, split) for split in ("train", "val")]
-    check(*tasks, has_speech=bool(training.speech.files))
+    check(tasks[0], tasks[1], has_speech=bool(training.speech.files))
     answers = None
     if plan.teachers:
         progress = partial(reporter.prepared, "asking the teachers")
         rows = tasks[0].wanted
-        soft = soft_answers(
-            plan.teachers, plan.labels, clips, rows, plan.sharpness, home, progress
-        )
+        soft = soft_answers(plan.teachers, plan.labels, clips, rows, plan.sharpness, home, progress)
         answers = (np.asarray(rows), torch.from_numpy(soft))
     return Data(tasks[0], tasks[1], training, held_out, answers), skipped | unread
 
