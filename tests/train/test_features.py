@@ -1,4 +1,4 @@
-"""The training front end is the product's front end."""
+"""The front end of training is the front end of the product."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def clips(shared: Path) -> np.ndarray:
     return np.stack([*padded, *noise, np.zeros(16_000)]).astype(np.float32)
 
 
-@pytest.mark.parametrize("steady", SETTINGS, ids=str)
+@pytest.mark.parametrize("front_end", SETTINGS, ids=str)
 def test_agrees_with_the_product_on_speech_noise_and_zero(
-    shared: Path, steady: FrontEndSetting
+    shared: Path, front_end: FrontEndSetting
 ) -> None:
     sounds = clips(shared)
     count = len(sounds)
     ours = mfcc(
         mel_energies(torch.from_numpy(sounds)),
-        torch.full((count,), steady.smooth),
-        torch.full((count,), steady.floor),
+        torch.full((count,), front_end.smooth),
+        torch.full((count,), front_end.floor),
     )
-    theirs = np.stack([frontend.mfcc(sound, steady) for sound in sounds])
+    theirs = np.stack([frontend.mfcc(sound, front_end) for sound in sounds])
     np.testing.assert_allclose(ours.numpy(), theirs, atol=1e-3)
 
 
@@ -49,5 +49,5 @@ def test_every_clip_has_its_own_setting(shared: Path) -> None:
     smooth = torch.tensor([s.smooth for s in SETTINGS])
     floor = torch.tensor([s.floor for s in SETTINGS])
     ours = mfcc(mel_energies(torch.from_numpy(sounds)), smooth, floor).numpy()
-    for row, steady in enumerate(SETTINGS):
-        np.testing.assert_allclose(ours[row], frontend.mfcc(sounds[row], steady), atol=1e-3)
+    for row, front_end in enumerate(SETTINGS):
+        np.testing.assert_allclose(ours[row], frontend.mfcc(sounds[row], front_end), atol=1e-3)

@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from deltakwt.core import reference
-from deltakwt.core.config import KWT1, KWT2, KWT3, Config
+from deltakwt.core.config import KWT0, KWT1, KWT2, KWT3, Config
+from deltakwt.core.engine import Engine, available_isas
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.setting import Thresholds
+from deltakwt.core.macs import dense_macs
+from deltakwt.core.setting import Setting, Thresholds
 from deltakwt.train import delta
 from deltakwt.train.grow import grow
 from deltakwt.train.net import Kwt, gelu
@@ -30,7 +32,7 @@ def features(count: int, seed: int = 0) -> np.ndarray:
     return (0.3 * steps.cumsum(axis=1)).astype(np.float32)
 
 
-def test_dense_logits_are_the_references() -> None:
+def test_dense_logits_equal_those_of_the_reference() -> None:
     net, x = Kwt(SMALL, seed=3), features(2)
     with torch.no_grad():
         ours = net(torch.from_numpy(x)).numpy()
@@ -41,8 +43,8 @@ def test_dense_logits_are_the_references() -> None:
 def test_thresholds_in_the_loop_give_the_logits_of_the_delta_algorithm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # In 64 bits no rounding decides what is kept; the native scan has 32.
-    monkeypatch.setattr(delta, "reconstruct", delta._reconstruct_anywhere)
+    # In 64 bits rounding cannot decide what is kept; the native scan has 32 bits.
+    monkeypatch.setattr(delta, "reconstruct", delta._reconstruct_in_torch)
     net, x = Kwt(SMALL, seed=3).double(), features(4).astype(np.float64)
     rewrite = delta.thresholds_in_the_loop(THRESHOLDS, SMALL.layers)
     with torch.no_grad():
@@ -56,7 +58,7 @@ def test_the_native_scan_is_the_references_scan(shape: tuple[int, ...]) -> None:
     x = np.random.default_rng(1).standard_normal(shape).cumsum(axis=-2).astype(np.float32)
     expected, _ = oracle.reconstruct(x, 0.7)
     np.testing.assert_array_equal(delta.reconstruct(torch.from_numpy(x), 0.7).numpy(), expected)
-    elsewhere = delta._reconstruct_anywhere(torch.from_numpy(x), 0.7)
+    elsewhere = delta._reconstruct_in_torch(torch.from_numpy(x), 0.7)
     np.testing.assert_array_equal(elsewhere.numpy(), expected)
 
 
@@ -75,12 +77,12 @@ def test_the_gradient_passes_the_thresholds_unchanged() -> None:
 
 
 def soft_macs(net: Kwt, x: torch.Tensor) -> torch.Tensor:
-    meter = delta.Meter(SMALL)
-    net(x, rewrite=delta.thresholds_in_the_loop(THRESHOLDS, SMALL.layers, meter=meter))
-    return meter.total
+    penalty = delta.MacPenalty(SMALL)
+    net(x, rewrite=delta.thresholds_in_the_loop(THRESHOLDS, SMALL.layers, penalty=penalty))
+    return penalty.total
 
 
-def test_the_meter_counts_nothing_for_a_standing_sound_and_all_for_a_wild_one() -> None:
+def test_the_penalty_counts_nothing_for_a_constant_sound_and_all_for_a_wild_one() -> None:
     net = Kwt(SMALL, seed=3)
     net.load(net.state() | {"positions": torch.zeros(99, SMALL.dim)})
     wild = 100 * torch.randn(2, 98, 40, generator=torch.Generator().manual_seed(1))
@@ -88,7 +90,7 @@ def test_the_meter_counts_nothing_for_a_standing_sound_and_all_for_a_wild_one() 
     assert 0.4 < soft_macs(net, wild) < 0.7  # the last of three layers asks one query
 
 
-def test_learning_from_the_meter_saves_macs_that_are_really_counted() -> None:
+def test_minimising_the_penalty_saves_executed_macs() -> None:
     net, x = Kwt(SMALL, seed=3), features(4)
     optimiser = torch.optim.SGD(net.parameters(), 0.3)
     executed = []
@@ -115,12 +117,12 @@ def test_frames_left_out_take_their_positions_with_them() -> None:
         assert torch.allclose(net(x, torch.arange(98)), net(x), atol=1e-5)
         some = torch.arange(0, 98, 2)
         changed = x.clone()
-        changed[:, 1::2] = 100.0  # frames that are not chosen do not matter
+        changed[:, 1::2] = 100.0  # frames that are not chosen have no effect
         assert torch.equal(net(x, some), net(changed, some))
 
 
 @pytest.mark.parametrize("wide", [KWT2, KWT3])
-def test_a_grown_model_computes_the_same_logits(wide: Config) -> None:
+def test_a_widened_model_computes_the_same_logits(wide: Config) -> None:
     narrow, x = Kwt(KWT1, seed=5), torch.from_numpy(features(3))
     grown = Kwt(wide)
     tensors = grow(KWT1, arrays(narrow), wide, seed=2)
@@ -129,7 +131,7 @@ def test_a_grown_model_computes_the_same_logits(wide: Config) -> None:
         torch.testing.assert_close(grown(x), narrow(x), atol=2e-4, rtol=1e-4)
 
 
-def test_the_copies_in_a_grown_model_learn_different_things() -> None:
+def test_the_copies_in_a_widened_model_get_different_gradients() -> None:
     narrow = Kwt(KWT1, seed=5)
     grown = Kwt(KWT2)
     tensors = grow(KWT1, arrays(narrow), KWT2)
@@ -141,6 +143,29 @@ def test_the_copies_in_a_grown_model_learn_different_things() -> None:
     assert (first - second).abs().max() > 0.1 * first.abs().max()
 
 
-def test_a_model_cannot_grow_into_what_is_no_multiple_of_it() -> None:
+def test_a_model_is_widened_by_whole_multiples_only() -> None:
     with pytest.raises(DeltakwtError, match="cannot grow"):
         grow(KWT2, arrays(Kwt(KWT2)), KWT3)
+
+
+def test_kwt_0_is_small() -> None:
+    assert sum(np.prod(shape) for shape in KWT0.shapes().values()) <= 130_000
+    assert dense_macs(KWT0).sum() <= 9_000_000
+
+
+@pytest.mark.parametrize("isa", available_isas())
+def test_the_engine_runs_kwt_0_as_the_reference_and_training_do(isa: str) -> None:
+    net, x = Kwt(KWT0, seed=3), features(2)
+    engine = Engine(KWT0, arrays(net), isa)
+    with torch.no_grad():
+        trained = net(torch.from_numpy(x)).numpy()
+    for row, clip in zip(trained, x, strict=True):
+        expected = reference.dense(KWT0, arrays(net), clip)
+        np.testing.assert_allclose(row, expected, atol=1e-4)
+        np.testing.assert_allclose(engine.dense(clip), expected, atol=1e-4)
+    run = engine.batch(x, Setting(Thresholds.parse("0_0_0_0_0_0_0_0")))
+    np.testing.assert_allclose(run.logits, trained, atol=1e-4)
+    kept = reference.delta(KWT0, arrays(net), x[0], THRESHOLDS)
+    np.testing.assert_allclose(
+        engine.delta(x[0], THRESHOLDS).macs.sum(), kept.macs.sum(), rtol=0.01
+    )

@@ -1,4 +1,4 @@
-"""What is shipped is small, clean of this machine, and measured as it says."""
+"""A shipped model is small, calibrated, free of local paths, and measured as its card says."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from deltakwt.core.config import LABELS
 from deltakwt.core.model import load
@@ -19,10 +20,10 @@ LOG = ("1,2.0,0.5,0.001", "2,1,0.9,0")
 
 
 def finished_run(folder: Path, trained: Path) -> Path:
-    """As a training leaves it, with the weights of a model that knows the words."""
+    """Write a folder as training leaves it, with the weights of a trained model."""
     weights = load_weights(trained)
-    plan = {"data": ["/home/me/speech"], "teacher": "/home/me/arm-kwt1/x.tflite"}
-    plan |= {"seed": 1, "epochs": 2, "delta": "", "teacher_share": 0.5}
+    plan = {"data": ["/home/me/speech"], "teachers": ["/home/me/arm-kwt1/x.tflite"]}
+    plan |= {"speech": ["/home/me/talk"], "rooms": "/home/me/halls"}
     facts = {"plan": plan, "validation": 0.9, "seconds": 7200}
     save_folder(folder, Weights(weights.config, weights.tensors, facts))
     (folder / "log.csv").write_text("\n".join(["epoch,loss,validation,rate", *LOG]))
@@ -40,10 +41,30 @@ def test_weights_are_stored_in_16_bits_where_no_answer_changes(
     assert sizes[0] < 0.52 * sizes[1]
     config = (tmp_path / "kwt-1" / "config.json").read_text()
     assert "/home" not in config
-    for told in json.loads(config)["training"]["runs"]:
-        assert told["plan"]["teacher"] == "arm-kwt1"
+    for facts in json.loads(config)["training"]["runs"]:
+        assert facts["plan"]["teachers"] == ["arm-kwt1"]
+        assert facts["plan"]["rooms"] == "halls"
     log = ship.training_log([run, run]).splitlines()
     assert log == ["run,epoch,loss,validation,rate", *(f"{n},{row}" for n in (1, 2) for row in LOG)]
+
+
+def test_an_uncalibrated_run_is_calibrated(
+    tmp_path: Path,
+    arm_kwt1: Path,
+    shared: Path,
+    toy_speech: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ship, "SPEECH_CUTS", 500)
+    run = finished_run(tmp_path / "run", arm_kwt1)
+    tests = [draw(shared / "data" / "speech_commands_test_set_v0.02", limit=60)]
+    stored = ship.store([run], tmp_path / "kwt-1", tests, tests[0], toy_speech)
+    calibration = stored["calibration"]
+    assert calibration["clips"] == 560
+    assert abs(calibration["temperature"] - 1) > 0.01
+    before, after = load_weights(run).tensors, load_weights(tmp_path / "kwt-1").tensors
+    expected = before["head.weight"] / calibration["temperature"]
+    np.testing.assert_allclose(after["head.weight"], expected, rtol=2e-3, atol=1e-4)
 
 
 def test_silence_is_favoured_as_far_as_no_right_word_is_lost(
@@ -51,18 +72,18 @@ def test_silence_is_favoured_as_far_as_no_right_word_is_lost(
 ) -> None:
     words = draw(shared / "data" / "speech_commands_test_set_v0.02", limit=120)
     model = load(arm_kwt1)
-    model.thresholds = None
-    favour = ship.spare(model, words)
-    assert 0 < favour <= ship.MOST_FAVOUR
+    model.setting = "dense"
+    bias = ship.spare_bias(model.engine, words, model.labels)
+    assert 0 < bias <= ship.MOST_BIAS
     before = evaluate(model, words).confusion
     weights = load_weights(arm_kwt1)
-    weights.tensors["head.bias"][0] += favour
+    weights.tensors["head.bias"][0] += bias
     save_folder(tmp_path / "favours", weights)
     after = evaluate(load(tmp_path / "favours"), words).confusion
     assert after.diagonal().sum() >= before.diagonal().sum()
 
 
-def test_noise_is_mixed_at_the_ratio_it_says() -> None:
+def test_noise_is_mixed_at_the_stated_ratio() -> None:
     rng = np.random.default_rng(0)
     sounds = 0.05 * rng.standard_normal((4, 16_000)).astype(np.float32)
     noises = [0.3 * rng.standard_normal(40_000).astype(np.float32)]
@@ -71,40 +92,46 @@ def test_noise_is_mixed_at_the_ratio_it_says() -> None:
     np.testing.assert_allclose(ratio, 10.0, atol=0.1)
 
 
-def test_the_card_tells_both_protocols_classes_deltas_noise_and_limits() -> None:
+@pytest.fixture
+def facts() -> dict[str, object]:
     classes = {label: {"accuracy": 0.5, "clips": 10} for label in LABELS}
     confusion = {label: dict.fromkeys(LABELS, 1) for label in LABELS}
     run = {"accuracy": 0.975, "clips": 120, "per_class": classes, "confusion": confusion}
-    dense = {
-        f"{split} {silence}": run for split in ("test", "val") for silence in ("zero", "noise")
-    }
-    setting = {"name": "dense", "thresholds": "", "steady": "plain", "zero": 0.97, "noise": 0.96}
-    setting |= {"mhsa_percent": None, "model_percent": 12.34, "noise_percent": 7.0}
-    facts = {
-        "dense": dense,
+    protocols = [f"{split} {silence}" for split in ("test", "val") for silence in ("zero", "noise")]
+    setting = {"name": "dense", "thresholds": "", "front_end": "plain", "zero": 0.97}
+    setting |= {"noise": 0.96, "mhsa_percent": None, "model_percent": 12.34, "noise_percent": 7.0}
+    return {
+        "dense": dict.fromkeys(protocols, run),
         "settings": [setting],
         "control": [setting | {"model_percent": 43.21}],
-        "noise": [{"snr_db": None, "plain": 0.9, "steady": 0.8}],
+        "noise": [{"snr_db": None, "plain": 0.9, "smoothed": 0.8}],
     }
-    plan = {"seed": 7, "epochs": 2, "delta": "", "teacher": "arm-kwt-1", "teacher_share": 0.5}
-    plan["recipe"] = {"steady_chance": 0.75}
-    first = {"plan": plan | {"lessons": 0.12}, "validation": 0.9, "seconds": 7200}
+
+
+def test_the_card_states_training_accuracy_reliability_sources_and_limits(
+    facts: dict[str, object],
+) -> None:
+    plan = {"seed": 7, "epochs": 2, "delta": "", "teachers": ["arm-kwt-1"], "teacher_share": 0.5}
+    plan |= {"recipe": {"front_end_chance": 0.75}, "delta_scale": [0.3, 1.3]}
+    first = {"plan": plan | {"layerwise": 0.12}, "validation": 0.9, "seconds": 7200}
     then = {"plan": plan | {"delta": "0.1_0.2"}, "validation": 0.91, "seconds": 3600}
-    also = "and from two more clips"
-    stored = {"half": True, "runs": [first, then], "silence_bias": 1.25, "also": also}
+    then["sources"] = [
+        {"role": "words", "name": "Speech Commands", "licence": "CC BY 4.0", "url": "https://a.b"},
+        {"role": "speech", "name": "talk", "licence": "licence not stated"},
+    ]
+    then["speech_accepts"] = 0.0123
+    calibration = {"temperature": 0.8, "error": 0.0111, "error_before": 0.0999, "clips": 5000}
+    stored = {"half": True, "runs": [first, then, {}], "silence_bias": 1.25}
+    stored |= {"calibration": calibration, "sources": [{"name": "ESC-50", "licence": "CC0"}]}
     log = "run,epoch,loss,validation,rate\n1,1,2.0,0.5,0.001\n"
     commands = ["deltakwt train --out first", "deltakwt train --from first"]
     card = render("kwt-1", commands, stored, facts, log)
-    expected = ("97.50%", "12.3%", "43.2%", "as recorded", "arm-kwt-1", "CC BY 4.0", "`_silence_`")
-    expected += (
-        *commands,
-        "Seed 7",
-        "first 12%",
-        "`0.1_0.2`",
-        "3.0 hours",
-        "75% of the clips",
-        "1.25 was added",
-        f"digital silence), {also}.",
+    expected = (
+        *("97.50%", "12.3%", "43.2%", "as recorded", "arm-kwt-1", "`_silence_`"),
+        *(*commands, "Seed 7", "first 12%", "`0.1_0.2`", "3.0 hours", "75% of the clips"),
+        *("1.25 was added", "1.11%", "9.99%", "1.23% of the validation cuts of running speech"),
+        *("- Speech Commands: CC BY 4.0; https://a.b (words)", "- ESC-50: CC0"),
+        "- talk: licence not stated (speech)",
     )
     for text in expected:
         assert text in card

@@ -1,10 +1,10 @@
-"""`deltakwt data`: get and look at Speech Commands."""
+"""`deltakwt data`: download data sets, describe data folders, and state their sources."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,18 +13,24 @@ from deltakwt.cli.common import JsonOption, console, print_json, progress, table
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    data = typer.Typer(help="Speech Commands: get, info.", no_args_is_help=True)
+    data = typer.Typer(
+        help="Download Speech Commands, describe data folders, state their licences.",
+        no_args_is_help=True,
+    )
     data.command("get")(get)
     data.command("info")(info)
+    data.command("source")(source)
     app.add_typer(data, name="data")
 
 
 def get(
-    name: Annotated[str, typer.Argument(help="v0.01, v0.02, test-v0.01 or test-v0.02.")],
-    out: Annotated[Path, typer.Option(help="The folder to put it in.")] = Path("data"),
+    name: Annotated[
+        str, typer.Argument(help="The data set: v0.01, v0.02, test-v0.01 or test-v0.02.")
+    ],
+    out: Annotated[Path, typer.Option(help="Put the data set into this folder.")] = Path("data"),
     json: JsonOption = False,
 ) -> None:
-    """Download and unpack Speech Commands. Interrupted, it continues the next time."""
+    """Download and unpack Speech Commands. An interrupted download continues the next time."""
     from deltakwt.data import corpora
 
     corpus = corpora.find(name)
@@ -39,21 +45,60 @@ def get(
     if json:
         print_json({"name": name, "path": str(folder), "new": new, "licence": corpora.LICENCE})
     else:
-        print(f"{folder}: {'ready' if new else 'is there already'}")
+        print(f"{folder}: {'ready' if new else 'already there'}")
 
 
 def info(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A Speech Commands folder.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder of word folders or of recordings.")
+    ],
     json: JsonOption = False,
 ) -> None:
-    """What a data folder holds: words, splits, noises."""
-    from deltakwt.data.speech_commands import describe
+    """Describe a data folder: its source, and its words or its hours of recordings."""
+    from deltakwt.data.sources import read_source
 
-    document = describe(folder)
+    document = _describe(folder)
+    stated = read_source(folder)
     if json:
-        print_json(document)
+        print_json(document | {"source": stated.to_json()})
         return
-    print(f"{folder}: {document['layout']}, {document['clips']:,} clips")
+    if "words" in document:
+        print(f"{folder}: {document['layout']}, {document['clips']:,} clips; {stated}")
+        _print_words(document)
+        return
+    print(
+        f"{folder}: {document['files']:,} recordings, {document['hours']:.1f} hours,"
+        f" {document['speakers']:,} speakers or folders; {stated}"
+    )
+    for file, reason in document["skipped"].items():
+        print(f"{file}: {reason}", file=sys.stderr)
+
+
+def source(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The data folder.")],
+    name: Annotated[str, typer.Option(help="Name of the data set.")],
+    licence: Annotated[str, typer.Option(help="Its licence, such as 'CC BY 4.0'.")],
+    url: Annotated[str, typer.Option(help="Where it comes from.")] = "",
+    attribution: Annotated[str, typer.Option(help="The authors to name.")] = "",
+) -> None:
+    """Write DIR/SOURCE.json, which the cards of models trained on this folder quote."""
+    from deltakwt.data.sources import DataSource, write_source
+
+    path = write_source(folder, DataSource(name, licence, url, attribution))
+    print(f"{path}: written")
+
+
+def _describe(folder: Path) -> dict[str, Any]:
+    from deltakwt.core.errors import DeltakwtError
+    from deltakwt.data.cache import describe_recordings
+    from deltakwt.data.speech_commands import describe, is_word_folder
+
+    if not folder.is_dir():
+        raise DeltakwtError(f"{folder}: no such folder; see: deltakwt data get --help")
+    return describe(folder) if is_word_folder(folder) else describe_recordings(folder)
+
+
+def _print_words(document: dict[str, Any]) -> None:
     rows = table("", "word", "clips")
     for word, clips in document["words"].items():
         rows.add_row(word, f"{clips:,}")

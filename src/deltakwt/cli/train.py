@@ -1,12 +1,13 @@
-"""`deltakwt train`: models of one's own."""
+"""`deltakwt train`: train a Keyword Transformer."""
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,87 +17,216 @@ from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
     from deltakwt.train.loop import Progress
+    from deltakwt.train.plan import Plan
 
+Out = Annotated[
+    Path, typer.Option("--out", help="Write the run and the finished model to this folder.")
+]
 Folders = Annotated[
     list[Path] | None,
-    typer.Option("--data", help="A folder of word folders, as Speech Commands; may be repeated."),
+    typer.Option("--data", help="Learn words from this folder of word folders. Repeatable."),
 ]
-Out = Annotated[Path, typer.Option("--out", help="Folder of the run and of the finished model.")]
+Speech = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--speech",
+        help="Learn to reject running speech from this folder of recordings. Repeatable.",
+    ),
+]
+Sounds = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--sounds",
+        help="Learn from this folder of other sounds or music that they are silence, and use them"
+        " as backgrounds. Repeatable.",
+    ),
+]
+Rooms = Annotated[
+    str,
+    typer.Option(
+        "--rooms",
+        help="Use the impulse responses in this folder; 'simulated' simulates rooms with"
+        " pyroomacoustics, 'noise' uses decaying noise. The default is no rooms.",
+    ),
+]
 Size = Annotated[
-    str | None, typer.Option("--size", help="kwt-1, kwt-2 or kwt-3; default kwt-1, or as --from.")
+    str | None,
+    typer.Option("--size", help="Train this size: kwt-0, kwt-1, kwt-2 or kwt-3. Default: kwt-1."),
+]
+ShapeOption = Annotated[
+    str,
+    typer.Option("--shape", help="Train this shape instead of a size: DIM,HEADS,MLP,LAYERS."),
 ]
 Words = Annotated[
-    str | None, typer.Option("--words", help="Words to spot, with commas; default: the ten.")
+    str | None,
+    typer.Option("--words", help="Spot these words, separated by commas. Default: the ten words."),
 ]
-Synth = Annotated[bool, typer.Option("--synth", help="Let espeak-ng say the words.")]
-Start = Annotated[str | None, typer.Option("--from", help="A model to go on from (fine-tuning).")]
-Grow = Annotated[str | None, typer.Option("--grow", help="A model to widen into SIZE.")]
-Teacher = Annotated[str, typer.Option("--teacher", help="A model to learn from (distillation).")]
+Synth = Annotated[
+    bool, typer.Option("--synth", help="Make training speech for the words with espeak-ng.")
+]
+Start = Annotated[str | None, typer.Option("--from", help="Continue to train this model.")]
+Grow = Annotated[
+    str | None, typer.Option("--grow", help="Widen this model to the size, then train it.")
+]
+Teachers = Annotated[
+    list[str] | None,
+    typer.Option("--teacher", help="Learn from the answers of this model too. Repeatable."),
+]
 TeacherShare = Annotated[
-    float, typer.Option("--teacher-share", min=0.0, max=1.0, help="Of the loss on words.")
-]
-Lessons = Annotated[
     float | None,
     typer.Option(
-        "--lessons",
+        "--teacher-share",
+        min=0.0,
+        max=1.0,
+        help="Part of the loss on keywords that comes from the teachers. Default: 0.6, or 0.9"
+        " with --layerwise.",
+    ),
+]
+Layerwise = Annotated[
+    float | None,
+    typer.Option(
+        "--layerwise",
         min=0.0,
         max=0.95,
-        help="Part of the run in which a teacher of the same size shows every block.",
+        help="Part of the run for layer-wise distillation from a teacher of the same shape."
+        " Default: 0.55 from random weights without --speech, otherwise 0.",
+    ),
+]
+Hints = Annotated[
+    str,
+    typer.Option("--hints", help="Guide every block with the tokens of this narrower model."),
+]
+HintUntil = Annotated[
+    float,
+    typer.Option(
+        "--hint-until", min=0.01, max=1.0, help="Part of the run at which hints have faded to 0."
     ),
 ]
 Delta = Annotated[
     str,
-    typer.Option("--delta", help="Thresholds in the loop, or the name of a profile of --from."),
-]
-Calm = Annotated[
-    float, typer.Option("--calm", min=0.0, help="Weight of the MACs in the loss, with --delta.")
-]
-Steady = Annotated[
-    float,
     typer.Option(
-        "--steady",
-        min=0.0,
-        max=1.0,
-        help="Share of the clips that are smoothed, and floored; 0: plain front end only.",
+        "--delta", help="Train with these thresholds, or with those of a profile of --from."
     ),
 ]
-Noise = Annotated[
+MacPenalty = Annotated[
     float,
-    typer.Option("--noise", min=0.0, max=1.0, help="Share of the clips in noise at 0 to 22 dB."),
+    typer.Option("--mac-penalty", min=0.0, help="Weight of the MACs in the loss, with --delta."),
+]
+FrontEndShare = Annotated[
+    float,
+    typer.Option(
+        "--front-end-share",
+        min=0.0,
+        max=1.0,
+        help="Part of the clips with a smoothed front end, and with a floor. 0: plain only.",
+    ),
+]
+BackgroundShare = Annotated[
+    float,
+    typer.Option(
+        "--background-share",
+        min=0.0,
+        max=1.0,
+        help="Part of the words and of the speech with a background at -5 to 28 dB.",
+    ),
 ]
 Epochs = Annotated[
     int | None,
     typer.Option(
-        "--epochs", min=1, help="Default 96; 7 with --teacher, 8 with --grow, 10 with --from."
+        "--epochs",
+        min=1,
+        help="Number of epochs. Default: 96; 7 with --layerwise, 8 with --grow, 10 with --from.",
     ),
 ]
-Batch = Annotated[int, typer.Option("--batch", min=1, max=65_536, help="Clips a step.")]
+Batch = Annotated[int, typer.Option("--batch", min=1, max=65_536, help="Clips per step.")]
 Rate = Annotated[
-    float | None, typer.Option("--rate", min=1e-8, max=1.0, help="Highest learning rate.")
+    float | None,
+    typer.Option(
+        "--rate", min=1e-8, max=1.0, help="Highest learning rate. Default: depends on the plan."
+    ),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=8_000_000)]
-CacheFolder = Annotated[Path | None, typer.Option("--cache", help="Where decoded audio is kept.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in OUT.")]
-Device = Annotated[str, typer.Option("--device", help="cpu, or cuda.")]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, max=8_000_000, help="Seed of all random numbers.")
+]
+CacheFolder = Annotated[
+    Path | None,
+    typer.Option("--cache", help="Keep decoded audio in this folder. Default: the user's cache."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the stopped run in --out.")]
+Device = Annotated[str, typer.Option("--device", help="Train on this device: cpu or cuda.")]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the command line."""
+
+    out: Path
+    data: list[Path] | None
+    speech: list[Path] | None
+    sounds: list[Path] | None
+    rooms: str
+    size: str | None
+    shape: str
+    words: str | None
+    synth: bool
+    start: str | None
+    grow: str | None
+    teacher: list[str] | None
+    teacher_share: float | None
+    layerwise: float | None
+    hints: str
+    hint_until: float
+    delta: str
+    mac_penalty: float
+    front_end_share: float
+    background_share: float
+    epochs: int | None
+    batch: int
+    rate: float | None
+    seed: int
+    cache: Path | None
+    resume: bool
+    threads: int
+    device: str
+    as_json: bool
+
+    def check(self) -> None:
+        """Raise an error for options that do not go together."""
+        if self.start and self.grow:
+            raise DeltakwtError("--from and --grow exclude each other; give one of them")
+        if self.size and self.shape:
+            raise DeltakwtError("--size and --shape exclude each other; give one of them")
+        if self.mac_penalty and not self.delta:
+            raise DeltakwtError("--mac-penalty counts MACs at thresholds; give them with --delta")
+        if not self.data and not self.synth and not self.resume:
+            raise DeltakwtError("give --data FOLDER, or --words with --synth")
 
 
 def register(app: typer.Typer) -> None:
+    """Add the verb."""
+
     @app.command()
     def train(
         out: Out,
         data: Folders = None,
+        speech: Speech = None,
+        sounds: Sounds = None,
+        rooms: Rooms = "",
         size: Size = None,
+        shape: ShapeOption = "",
         words: Words = None,
         synth: Synth = False,
         start: Start = None,
         grow: Grow = None,
-        teacher: Teacher = "",
-        teacher_share: TeacherShare = 0.9,
-        lessons: Lessons = None,
+        teacher: Teachers = None,
+        teacher_share: TeacherShare = None,
+        layerwise: Layerwise = None,
+        hints: Hints = "",
+        hint_until: HintUntil = 0.33,
         delta: Delta = "",
-        calm: Calm = 0.0,
-        steady: Steady = 0.5,
-        noise: Noise = 0.36,
+        mac_penalty: MacPenalty = 0.0,
+        front_end_share: FrontEndShare = 0.6,
+        background_share: BackgroundShare = 0.62,
         epochs: Epochs = None,
         batch: Batch = 128,
         rate: Rate = None,
@@ -107,132 +237,158 @@ def register(app: typer.Typer) -> None:
         device: Device = "cpu",
         as_json: JsonOption = False,
     ) -> None:
-        """Train a Keyword Transformer: from nothing, from a model, or wider than a model."""
-        if find_spec("torch") is None:
-            raise DeltakwtError(
-                'training needs torch; install it with: pip install "deltakwt[train]"'
-            )
-        if start and grow:
-            raise DeltakwtError("--from and --grow exclude each other; give one of them")
-        if calm and not delta:
-            raise DeltakwtError("--calm counts MACs at thresholds; give them with --delta")
-        folders = list(data or [])
-        if synth:
-            start = start or (None if grow else "kwt-1")
-            folders.append(out / "synth")
-        if not folders and not resume:
-            raise DeltakwtError("give --data FOLDER, or --words with --synth")
-        base = _config(start) if start else None
-        labels = base.labels if base else (SILENCE, UNKNOWN, *KEYWORDS)
-        if words is not None:
-            labels = (SILENCE, UNKNOWN, *_words(words))
-        from deltakwt.train import run
-        from deltakwt.train.plan import fine_tuning, from_nothing, growing
+        """Train a Keyword Transformer from random weights, from a model, or from a wider copy."""
+        run_training(Options(**locals()))
 
-        size = _size(size, base)
-        if teacher and not run.same_body(_config(teacher), SIZES[size]):
-            lessons = 0.0  # only an equal can show every block
-        make = growing if grow else fine_tuning if start else from_nothing
-        plan = make(
-            size=size,
-            labels=labels,
-            data=tuple(map(str, folders)),
-            teacher=teacher,
-            teacher_share=teacher_share,
-            lessons=lessons,
-            delta=_thresholds(delta, start),
-            calm=calm,
-            epochs=epochs,
-            rate=rate,
-            batch=batch,
-            seed=seed,
-            synth=synth,
-        )
-        plan = replace(plan, recipe=plan.recipe.heard(steady, noise))
-        request = run.Request(
-            out,
-            plan,
-            resume=resume,
-            start=start,
-            grow=grow,
-            synth=synth,
-            epochs=epochs if resume else None,
-            rate=rate if resume else None,
-            cache=cache,
-            threads=threads,
-            device=device,
-        )
-        with Teller() as teller:
-            made = run.train(request, teller)
-        if made is None:
-            typer.echo(f"stopped; go on with: deltakwt train --resume --out {out}", err=True)
-            raise typer.Exit(130)
-        accuracy = made.training["validation"]
-        if as_json:
-            print_json({"model": str(out), "validation": accuracy, "training": made.training})
-        else:
-            typer.echo(f"{out}: {100 * accuracy:.2f}% of the validation clips are right")
+
+def run_training(options: Options) -> None:
+    """Train as the options say, and print the result."""
+    if find_spec("torch") is None:
+        raise DeltakwtError('training needs torch; install it with: pip install "deltakwt[train]"')
+    options.check()
+    from deltakwt.train import training
+
+    start = options.start or ("kwt-1" if options.synth and not options.grow else None)
+    request = training.Request(
+        options.out,
+        make_plan(options, start),
+        resume=options.resume,
+        start=start,
+        grow=options.grow,
+        synth=options.synth,
+        epochs=options.epochs if options.resume else None,
+        rate=options.rate if options.resume else None,
+        cache=options.cache,
+        threads=options.threads,
+        device=options.device,
+    )
+    with ProgressReporter() as reporter:
+        made = training.train(request, reporter)
+    if made is None:
+        typer.echo(f"stopped; continue with: deltakwt train --resume --out {options.out}", err=True)
+        raise typer.Exit(130)
+    accuracy, facts = made.training["validation"], made.training
+    if options.as_json:
+        print_json({"model": str(options.out), "validation": accuracy, "training": facts})
+        return
+    error = 100 * facts["calibration"]["error"]
+    line = f"{options.out}: accuracy {100 * accuracy:.2f}% on validation clips"
+    if facts["speech_accepts"] is not None:
+        line += f", {100 * facts['speech_accepts']:.2f}% false accepts on cuts of speech"
+    typer.echo(f"{line}, calibration error {error:.1f}%")
+
+
+def make_plan(options: Options, start: str | None) -> Plan:
+    """Return the plan that the options describe; `start` is the model to continue from."""
+    from deltakwt.train import plan as plans
+
+    base = _config(start) if start else None
+    labels = base.labels if base else (SILENCE, UNKNOWN, *KEYWORDS)
+    if options.words is not None:
+        labels = (SILENCE, UNKNOWN, *_words(options.words))
+    shape = _shape(options, base)
+    folders = [*(options.data or []), *([options.out / "synth"] if options.synth else [])]
+    chosen: dict[str, Any] = {
+        "data": tuple(map(str, folders)),
+        "speech": tuple(map(str, options.speech or [])),
+        "sounds": tuple(map(str, options.sounds or [])),
+        "rooms": options.rooms,
+        "teachers": tuple(options.teacher or []),
+        "hints": options.hints,
+        "hint_until": options.hint_until,
+        "shape": shape,
+        "labels": labels,
+        "layerwise": _layerwise(options, start, shape),
+        "delta": _thresholds(options.delta, start),
+        "mac_penalty": options.mac_penalty,
+        "epochs": options.epochs,
+        "rate": options.rate,
+        "batch": options.batch,
+        "seed": options.seed,
+    }
+    if options.teacher_share is not None:
+        chosen["teacher_share"] = options.teacher_share
+    make = plans.plan_from_random
+    if options.grow:
+        make = plans.plan_from_widened
+    elif start:
+        make = plans.plan_from_model
+    plan = plans.with_negatives(make(**chosen))
+    recipe = replace(
+        plan.recipe,
+        front_end_chance=options.front_end_share,
+        background_chance=options.background_share,
+    )
+    plan = replace(plan, recipe=recipe)
+    return plans.with_synthetic_speech(plan) if options.synth else plan
 
 
 def _words(text: str) -> tuple[str, ...]:
     words = tuple(" ".join(word.lower().split()) for word in text.split(","))
     if not all(word and word.replace(" ", "").replace("'", "").isalpha() for word in words):
-        raise DeltakwtError(f"--words {text!r}: give words of letters, with commas between them")
+        raise DeltakwtError(f"--words {text!r}: give words of letters, separated by commas")
     if len(set(words)) != len(words):
-        raise DeltakwtError(f"--words {text!r}: a word stands there twice")
+        raise DeltakwtError(f"--words {text!r}: a word appears twice")
     return words
 
 
 def _config(name: str) -> Config:
-    """The shape and the labels of a model."""
+    """Return the shape and the labels of a model."""
     from deltakwt.weights.folder import load_weights
     from deltakwt.weights.registry import resolve
 
     return load_weights(resolve(name)).config
 
 
-def _size(name: str | None, base: Config | None) -> str:
-    """As asked for, else as the model that is gone on from."""
-    if name is None and base is not None:
-        shape = (base.dim, base.heads, base.mlp, base.layers)
-        sizes = {(c.dim, c.heads, c.mlp, c.layers): size for size, c in SIZES.items()}
-        if shape not in sizes:
-            raise DeltakwtError(
-                f"--from: a model of width {base.dim} is none of {', '.join(SIZES)}"
-            )
-        return sizes[shape]
-    if name is not None and name not in SIZES:
-        raise DeltakwtError(f"--size {name}: there are {', '.join(SIZES)}")
-    return name or "kwt-1"
+def _shape(options: Options, base: Config | None) -> tuple[int, int, int, int]:
+    """Return the shape of --shape, of --size, of the model to continue from, or of kwt-1."""
+    from deltakwt.train.plan import parse_shape, shape_of
+
+    if options.shape:
+        return parse_shape(options.shape)
+    if options.size is None:
+        return shape_of(base or SIZES["kwt-1"])
+    if options.size not in SIZES:
+        raise DeltakwtError(f"--size {options.size}: the sizes are {', '.join(SIZES)}")
+    return shape_of(SIZES[options.size])
+
+
+def _layerwise(options: Options, start: str | None, shape: tuple[int, ...]) -> float:
+    """Return the part of layer-wise distillation; by default, where it fits."""
+    from deltakwt.train.plan import LAYERWISE_PART, shape_of
+
+    if options.layerwise is not None:
+        return options.layerwise
+    teachers = options.teacher or []
+    fits = len(teachers) == 1 and not (start or options.grow or options.speech or options.hints)
+    return LAYERWISE_PART if fits and shape_of(_config(teachers[0])) == shape else 0.0
 
 
 def _thresholds(text: str, start: str | None) -> str:
-    """The thresholds themselves, or those of a profile of the model that is gone on from."""
+    """Return the given thresholds, or those of a profile of the model to continue from."""
     from deltakwt.core.setting import Thresholds
     from deltakwt.weights.profiles import load_profiles
     from deltakwt.weights.registry import resolve
 
     if text and start and text in (profiles := load_profiles(resolve(start))).profiles:
-        return str(profiles[text].thresholds)
+        return str(profiles[text].setting.thresholds or "")
     return str(Thresholds.parse(text)) if text else ""
 
 
-class Teller:
-    """Progress: a bar on a terminal, else a line a minute; only from the first process."""
+class ProgressReporter:
+    """Shows a bar on a terminal, otherwise a line per minute; only in the first process."""
 
     def __init__(self) -> None:
-        import os
-
         self.quiet = os.environ.get("RANK", "0") != "0"  # set by torchrun
-        self.told = 0.0
+        self.last_line = 0.0
 
-    def __enter__(self) -> Teller:
+    def __enter__(self) -> ProgressReporter:
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bars
 
         console = Console(stderr=True)
-        self.lines = not console.is_terminal
+        self.lines = not console.is_terminal and not self.quiet
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         self.bars = Bars(*columns, console=console, disable=self.quiet or self.lines)
         self.task = self.bars.add_task("", total=None)
@@ -242,22 +398,31 @@ class Teller:
     def __exit__(self, *error: object) -> None:
         self.bars.stop()
 
-    def prepared(self, what: str, done: int, of: int) -> None:
-        self.bars.update(self.task, description=what, completed=done, total=of)
+    def prepared(self, what: str, done: int, total: int) -> None:
+        """Show how much of the preparation is done."""
+        self.bars.update(self.task, description=what, completed=done, total=total)
+        self._line(f"{what} {done}/{total}", urgent=False)
 
     def warn(self, line: str) -> None:
+        """Show a warning."""
         typer.echo(f"deltakwt: {line}", err=True)
 
     def step(self, now: Progress) -> None:
-        heard = "" if now.accuracy != now.accuracy else f" validation {100 * now.accuracy:.2f}%"
+        """Show a finished step."""
+        known = now.accuracy == now.accuracy  # NaN before the first validation
+        accuracy = f" validation {100 * now.accuracy:.2f}%" if known else ""
         line = (
             f"epoch {now.epoch}/{now.epochs} step {now.step}/{now.steps} loss {now.loss:.4f}"
-            f"{heard} {now.clips_per_second:.0f} clips/s {_clock(now.seconds_left)} left"
+            f"{accuracy} {now.clips_per_second:.0f} clips/s {_clock(now.seconds_left)} left"
         )
         self.bars.update(self.task, description=line, completed=now.step, total=now.steps)
-        due = time.monotonic() - self.told > 60 or now.step == now.steps
-        if self.lines and due and not self.quiet:
-            self.told = time.monotonic()
+        self._line(line, urgent=now.step == now.steps or now.step == 1)
+
+    def _line(self, line: str, urgent: bool) -> None:
+        if not self.last_line and not urgent:
+            self.last_line = time.monotonic()
+        if self.lines and (urgent or time.monotonic() - self.last_line > 60):
+            self.last_line = time.monotonic()
             typer.echo(line, err=True)
 
 

@@ -75,7 +75,9 @@ class Config:
         return shapes
 
 
+# KWT-0 is ours, for small processors: 55,596 parameters, 8.6 M MACs dense (KWT-1: 607,308, 73 M).
+KWT0 = Config(dim=32, heads=1, mlp=64, layers=6)
 KWT1 = Config(dim=64, heads=1, mlp=256)
 KWT2 = Config(dim=128, heads=2, mlp=512)
 KWT3 = Config(dim=192, heads=3, mlp=768)
-SIZES = {"kwt-1": KWT1, "kwt-2": KWT2, "kwt-3": KWT3}
+SIZES = {"kwt-0": KWT0, "kwt-1": KWT1, "kwt-2": KWT2, "kwt-3": KWT3}

@@ -1,1 +1,1 @@
-"""Speech data: Speech Commands folders, splits, manifests and downloads."""
+"""Data: Speech Commands, decoded audio, rooms, sources, synthetic speech and downloads."""

@@ -1,4 +1,4 @@
-"""The public Speech Commands archives: where they are, what they must hash to, their licence."""
+"""The public Speech Commands archives: addresses, checksums and licence."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.data.sources import DataSource, write_source
 from deltakwt.weights.download import DownloadFailed, Progress, fetch, sha256, unpack
 
-# DELTAKWT_DATA_URL names a mirror of it.
+# DELTAKWT_DATA_URL can name a mirror.
 URL = "https://storage.googleapis.com/download.tensorflow.org/data"
 MAX_ARCHIVE_BYTES = 4 << 30
 LICENCE = (
     "Speech Commands by Pete Warden / Google (arXiv:1804.03209), licensed CC BY 4.0: "
     "https://creativecommons.org/licenses/by/4.0/"
 )
+ATTRIBUTION = "Pete Warden / Google, arXiv:1804.03209"
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,14 @@ CORPORA = {
 
 
 def find(name: str) -> Corpus:
-    """The corpus of that name."""
+    """Return the corpus of this name."""
     if name not in CORPORA:
-        raise DeltakwtError(f"{name}: no such data set; there are {', '.join(CORPORA)}")
+        raise DeltakwtError(f"{name}: no such data set; the data sets are {', '.join(CORPORA)}")
     return CORPORA[name]
 
 
 def download(corpus: Corpus, parent: Path, progress: Progress) -> Path:
-    """The archive, verified, in `parent`; one that is there already is kept."""
+    """Return the verified archive in `parent`; an archive that is already there is kept."""
 
     def verify(path: Path) -> None:
         if corpus.checksum is not None and sha256(path) != corpus.checksum:
@@ -71,10 +73,12 @@ def download(corpus: Corpus, parent: Path, progress: Progress) -> Path:
 
 
 def extract(corpus: Corpus, archive: Path, progress: Progress) -> Path:
-    """Unpack beside the archive, which is then removed."""
+    """Unpack beside the archive, state the source, remove the archive. Return the folder."""
     folder = archive.parent / corpus.folder
     try:
         unpack(archive, folder, progress)
     finally:
-        archive.unlink()  # unpacked, or not worth keeping
+        archive.unlink()  # unpacked, or damaged
+    name = f"Speech Commands {corpus.name}"
+    write_source(folder, DataSource(name, "CC BY 4.0", corpus.url, ATTRIBUTION))
     return folder

@@ -1,9 +1,9 @@
 """Speech Commands: folder layouts, the split by speaker, the twelve-class rules, manifests.
 
-Two layouts are known: the full data set (v0.01, v0.02: one folder a word and
-`_background_noise_`) and the official test sets (one folder a class, `_silence_` and
-`_unknown_` among them). Which unknown words are drawn depends on a random generator, so a
-draw is an explicit list of clips, a manifest, that can be saved and read again.
+There are two layouts: the full data set (v0.01, v0.02) has one folder per word and
+`_background_noise_`; the official test sets have one folder per class, including `_silence_` and
+`_unknown_`. The unknown words are drawn at random, so a draw is an explicit list of clips, a
+*manifest*, that can be saved and read again.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from deltakwt.files import read_json, write_atomically
 SPLITS = ("train", "val", "test")
 SILENCES = ("zero", "noise")
 NOISE_FOLDER = "_background_noise_"
-EXTRA_PERCENT = 10  # silence and unknown, each, of the wanted words' clips
+EXTRA_PERCENT = 10  # clips of silence and of unknown words, each, relative to the keywords
 MAX_MANIFEST_BYTES = 16 << 20
 
 
 def split_of(name: str) -> str:
-    """The split of a clip by its speaker: the part of the file name before `_nohash_`."""
+    """Return the split of a clip. It depends on the speaker: the file name before `_nohash_`."""
     speaker = re.sub(r"_nohash_.*$", "", PurePosixPath(name).name)
     hashed = int(hashlib.sha1(speaker.encode(), usedforsecurity=False).hexdigest(), 16)
     percent = (hashed % 2**27) * (100.0 / (2**27 - 1))
@@ -43,7 +43,7 @@ def split_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Clip:
-    """One second to classify: a file below the data folder, or None for digital silence."""
+    """One second to classify. `path` is relative to the data folder; None is digital silence."""
 
     path: str | None
     label: str
@@ -52,7 +52,7 @@ class Clip:
 
 @dataclass(frozen=True)
 class Manifest:
-    """An explicit list of clips and how it was drawn."""
+    """An explicit list of clips, and how it was drawn."""
 
     root: Path
     split: str
@@ -61,7 +61,7 @@ class Manifest:
     clips: tuple[Clip, ...]
 
     def save(self, path: Path) -> None:
-        """Write as JSON; the paths in it are relative to the data folder."""
+        """Write the manifest as JSON, with paths relative to the data folder."""
         document = {
             "format": 1,
             "split": self.split,
@@ -76,7 +76,7 @@ class Manifest:
 
 
 def load_manifest(path: Path, root: Path) -> Manifest:
-    """A saved manifest, for the data in `root`. No path in it may lead out of `root`."""
+    """Read a manifest for the data in `root`. Its paths must not lead out of `root`."""
     document = read_json(path, MAX_MANIFEST_BYTES)
     try:
         if document["format"] != 1:
@@ -103,23 +103,19 @@ def _inside(path: Any) -> bool:
 
 
 def is_test_set(root: Path) -> bool:
-    """The official test sets have folders of unknown words and of silence."""
+    """Return whether `root` has the layout of the official test sets."""
     return (root / UNKNOWN).is_dir() and (root / SILENCE).is_dir()
 
 
-def _suggested(root: Path) -> str:
-    """Return the data set that a folder name asks for, to suggest in a message."""
-    version = "v0.01" if "v0.01" in root.name else "v0.02"
-    is_full = root.name == f"speech_commands_{version}"
-    return version if is_full else f"test-{version}"
+def is_word_folder(root: Path) -> bool:
+    """Return whether `root` holds word folders rather than recordings of any length."""
+    return is_test_set(root) or (root / NOISE_FOLDER).is_dir() or any(root.glob("*/*_nohash_*"))
 
 
 def word_clips(root: Path) -> dict[str, list[str]]:
-    """Word -> sorted relative paths of its clips, for every word folder in `root`."""
+    """Return the sorted relative paths of the clips of every word folder in `root`."""
     if not root.is_dir():
-        raise DeltakwtError(
-            f"{root}: no such data folder; get one with: deltakwt data get {_suggested(root)}"
-        )
+        raise DeltakwtError(f"{root}: no such data folder; {_advice(root)}")
     words = {}
     for folder in sorted(root.iterdir()):
         if not folder.is_dir() or folder.name.startswith("."):
@@ -129,8 +125,15 @@ def word_clips(root: Path) -> dict[str, list[str]]:
             if names:
                 words[folder.name] = [f"{folder.name}/{name}" for name in names]
     if not words:
-        raise DeltakwtError(f"{root}: holds no clips (expected a folder of .wav files a word)")
+        raise DeltakwtError(f"{root}: holds no clips (expected one folder of .wav files per word)")
     return words
+
+
+def _advice(root: Path) -> str:
+    """Return the command that makes the missing folder."""
+    version = next((v for v in ("v0.01", "v0.02") if v in root.name), "v0.02")
+    name = version if "commands" in root.name and "test" not in root.name else f"test-{version}"
+    return f"get one with: deltakwt data get {name}"
 
 
 def draw(
@@ -142,10 +145,10 @@ def draw(
     limit: int | None = None,
     labels: Sequence[str] = LABELS,
 ) -> Manifest:
-    """The twelve-class clips of a split (or those of another model's labels).
+    """Draw the clips of a split: the twelve classes, or other labels.
 
-    `silence`: "zero" is digital silence, as in the paper; "noise" is recorded noise. `limit`
-    draws that many clips at random.
+    `silence` is "zero" for digital silence, as in the paper, or "noise" for recorded noise. With
+    `limit`, that many clips are drawn at random.
     """
     if split not in SPLITS or silence not in SILENCES:
         raise DeltakwtError(f"split must be one of {SPLITS}, silence one of {SILENCES}")
@@ -180,7 +183,7 @@ def _full_set_clips(
     labels: Sequence[str],
     dice: random.Random,
 ) -> list[Clip]:
-    """Wanted words in full; silence and unknown words 10% of that each, rounded up."""
+    """Return all keyword clips, and 10% of their number of silence and of unknown, rounded up."""
     wanted = [
         Clip(path, label)
         for label in labels
@@ -225,7 +228,7 @@ def _silence_clips(root: Path, silence: str, count: int, dice: random.Random) ->
 
 
 def read(manifest: Manifest, clip: Clip) -> Audio:
-    """(16000,): the sound of one clip."""
+    """Return the sound of one clip (16000,)."""
     if clip.path is None:
         return np.zeros(CLIP_SAMPLES, np.float32)
     path = manifest.root / clip.path
@@ -250,9 +253,9 @@ Failed = tuple[str, str]  # file, reason
 def batches(
     manifest: Manifest, size: int, threads: int, failed: Callable[[Failed], None]
 ) -> Iterator[tuple[list[Clip], Audio]]:
-    """Clips and their sound (n, 16000), decoded by `threads` threads one batch ahead.
+    """Yield clips and their sound (n, 16000), decoded by `threads` threads one batch ahead.
 
-    A clip that cannot be read goes to `failed` and is left out.
+    A clip that cannot be read is passed to `failed` and left out.
     """
 
     def decode(clip: Clip) -> Audio | str:
@@ -281,7 +284,7 @@ def batches(
 
 
 def describe(root: Path) -> dict[str, Any]:
-    """What a data folder holds: layout, clips a word, clips and speakers a split."""
+    """Return the layout of a data folder and its clips per word and per split."""
     words = word_clips(root)
     paths = [path for clips in words.values() for path in clips]
     test_set = is_test_set(root)

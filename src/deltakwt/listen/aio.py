@@ -24,7 +24,8 @@ from deltakwt.listen.spotter import Spotter
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from deltakwt.listen.spotter import Detection, Verify
+    from deltakwt.listen.decision import Event
+    from deltakwt.listen.spotter import Verify
 
 # A block is an array of samples, or a pair of such an array and its sample rate in Hz.
 Block = Any
@@ -57,12 +58,12 @@ class AsyncSpotter:
         self.spotter = Spotter(model, setting=setting, decision=decision, verify=verify)
         self._source, self._rate, self._executor = source, sample_rate, executor
         self._blocks: AsyncIterator[Block] | None = None
-        self._ready: deque[Detection] = deque()
+        self._ready: deque[Event] = deque()
         self._turn = asyncio.Lock()  # a Spotter is used by one thread at a time
         self._running: asyncio.Future[Any] | None = None
         self._ended = False
 
-    async def push(self, block: ArrayLike, sample_rate: int | None = None) -> list[Detection]:
+    async def push(self, block: ArrayLike, sample_rate: int | None = None) -> list[Event]:
         """Process the next block and return the words that it completes.
 
         A block with NaN or infinity raises `DeltakwtError` and is left out.
@@ -70,11 +71,11 @@ class AsyncSpotter:
         rate = self._rate if sample_rate is None else sample_rate
         return await self._work(self.spotter.push, block, rate)
 
-    async def flush(self) -> list[Detection]:
+    async def flush(self) -> list[Event]:
         """End the stream and return the words of its last second."""
         return await self._work(self.spotter.flush)
 
-    async def run(self, on_event: Callable[[Detection], object]) -> None:
+    async def run(self, on_event: Callable[[Event], object]) -> None:
         """Call `on_event` with each event until the source ends. It may be a coroutine function."""
         async for event in self:
             result = on_event(event)
@@ -111,7 +112,7 @@ class AsyncSpotter:
             raise DeltakwtError("AsyncSpotter: give a source to iterate over, or call push()")
         return self
 
-    async def __anext__(self) -> Detection:
+    async def __anext__(self) -> Event:
         if self._blocks is None:
             self._blocks = _blocks(self._source, self._executor)
         while not self._ready:

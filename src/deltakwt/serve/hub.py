@@ -21,7 +21,7 @@ from deltakwt.serve.service import log
 from deltakwt.serve.sound import SoundBuffer
 
 if TYPE_CHECKING:
-    from deltakwt.listen.spotter import Detection
+    from deltakwt.listen.decision import Event
 
 # Name, type and meaning of every metric, in the order of /metrics.
 METRICS = {
@@ -187,7 +187,7 @@ def wall_time() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def event_json(event: Detection) -> dict[str, Any]:
+def event_json(event: Event) -> dict[str, Any]:
     """Return an event for clients and logs: stream time in seconds, and the time of day."""
     return {
         "label": event.label,

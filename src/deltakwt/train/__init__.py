@@ -1,7 +1,7 @@
-"""Training; torch lives here and nowhere else."""
+"""Training. torch is imported in this package and nowhere else."""
 
 import os
 
-# Threads that wait must sleep, not spin: beside other work on the same cores, spinning makes a
-# step take up to thirty times as long. It has to be said before torch is first loaded.
+# Waiting threads must sleep: if they spin beside other work on the same cores, a step can take
+# thirty times as long. This must be set before torch is first imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,4 +1,4 @@
-"""`torchrun -m deltakwt.train ...`: the train verb alone, for runs in several processes."""
+"""Run `deltakwt train` as a module, for torchrun: `torchrun -m deltakwt.train ...`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The card of a shipped model: what it is, what it learned from, how well it hears, its limits.
+"""The card of a shipped model: its shape, data, licences, accuracy and limits.
 
-`ship` writes it before thresholds are searched for. Afterwards
+`ship` writes it. After `deltakwt tune` has made profiles,
 
     python -m deltakwt.train.card FOLDER
 
-puts the folder's profiles into it.
+puts the profiles of the folder into it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from deltakwt.core.setting import FrontEndSetting
+from deltakwt.data.sources import KEYS, DataSource
 from deltakwt.weights.folder import write_atomically
 
 Facts = dict[str, Any]
 
 
 def render(name: str, commands: Sequence[str], stored: Facts, facts: Facts, log: str) -> str:
-    """README.md of a model folder."""
+    """Return README.md of a model folder."""
     dense = facts["dense"]
     parts = [
         _head(name, stored, dense),
@@ -32,8 +33,9 @@ def render(name: str, commands: Sequence[str], stored: Facts, facts: Facts, log:
         "## With deltas\n" + _deltas(facts["settings"], facts["control"]),
         "## In noise\n" + _noise(facts["noise"]),
         "## Confusion, official test set, noise as silence\n" + _confusion(dense["test noise"]),
+        "## Reliability of the scores\n" + _reliability(stored),
         "## Limits\n" + LIMITS,
-        "## Data and licence\n" + LICENCE,
+        "## Data and licence\n" + _licences(stored),
     ]
     return "\n".join(parts)
 
@@ -46,53 +48,84 @@ def _head(name: str, stored: Facts, dense: Facts) -> str:
     return (
         f"# {name}\n\n"
         f"A Keyword Transformer for the ten command words ({words}), silence and unknown words;"
-        f" trained by this project from random weights. Weights are stored as {bits}.\n\n"
+        f" trained by this project. Weights are stored as {bits}.\n\n"
         f"**{_percent(dense['test zero']['accuracy'])}** on the official Speech Commands v0.02"
         f" test set with digital silence, **{_percent(dense['test noise']['accuracy'])}** with its"
-        " recorded noise as silence. It learned from v0.01, half the size of v0.02, from which the"
-        " KWT authors' models learned (97.5%, 98.6% for KWT-1 and KWT-3, digital silence)"
-        f"{stored['also'] and ', ' + stored['also']}.\n"
+        " recorded noise as silence. The KWT authors' models, which were trained on all of v0.02,"
+        " have 97.5% (KWT-1) and 98.6% (KWT-3) with digital silence.\n"
     )
 
 
 def _training(commands: Sequence[str], stored: Facts, log: str) -> str:
     runs = stored["runs"]
-    told = "\n".join(f"{number}. {_run(run)}" for number, run in enumerate(runs, 1))
+    described = "\n".join(f"{number}. {_run(run)}" for number, run in enumerate(runs, 1))
     rows = list(csv.DictReader(log.splitlines()))
     every = max(1, len(rows) // 12)
     shown = [row for n, row in enumerate(rows, 1) if n % every == 0 or n == len(rows)]
     keys = ("run", "epoch", "loss", "validation", "rate")
-    hours = sum(run["seconds"] for run in runs) / 3600
-    steady = 100 * runs[-1]["plan"]["recipe"]["steady_chance"]
+    hours = sum(run.get("seconds", 0) for run in runs) / 3600
+    text = (
+        "\n```\n" + "\n\n".join(commands) + "\n```\n\n" + described + "\n\n"
+        f"Training took {hours:.1f} hours on two cores. Only speakers of the training split were"
+        " used. The weights were chosen on validation data. At the end"
+        f" {stored['silence_bias']:g} was added to the logit of silence, which costs no word of the"
+        " validation clips.\n"
+    )
+    if not rows:
+        return text
     return (
-        "\n```\n" + "\n\n".join(commands) + "\n```\n\n" + told + "\n\n"
-        f"{hours:.1f} hours in all on two cores that were shared with other work. Only speakers of"
-        " the training split were heard; the background noises are those of the data set."
-        " Outside lessons, the steady front end's smoothing and its floor were each on for"
-        f" {steady:.0f}% of the clips. At the end {stored['silence_bias']:g} was added to the logit"
-        " of silence, which costs no word of the validation clips. The weights were chosen by"
-        " validation; the test set was looked at a few times, to see whether to train on.\n\n"
+        f"{text}\n"
         + _table(keys, ([f"{float(row[key]):.4g}" for key in keys] for row in shown))
-        + "\nValidation: 1,000 clips, all of them in the last fifth of a run; every epoch:"
-        " `training.csv`.\n"
+        + "\nValidation: 1,000 clips, in the last fifth of a run all clips. `training.csv` has"
+        " every epoch.\n"
     )
 
 
 def _run(run: Facts) -> str:
-    """One run in a sentence or three."""
-    plan = run["plan"]
-    said = f"Seed {plan['seed']}, {plan['epochs']} epochs, {100 * run['validation']:.2f}% of the"
-    said += " validation clips right."
-    if plan["teacher"]:
-        said += f" Teacher: the KWT authors' `{plan['teacher']}`, whose answers to the same"
-        said += f" clips without noise are {100 * plan['teacher_share']:.0f}% of the loss except"
-        said += " for silence."
-    if plan.get("lessons"):
-        said += f" For the first {100 * plan['lessons']:.0f}% it gave lessons: every half block"
-        said += " learned to give the teacher's next tokens from the teacher's tokens."
+    """Return one run in a few sentences."""
+    plan = run.get("plan")
+    if plan is None:
+        return "The command above is all that was recorded of this run."
+    text = f"Seed {plan['seed']}, {plan['epochs']} epochs, {_percent(run['validation'])} of the"
+    text += " validation clips right."
+    if run.get("speech_accepts") is not None:
+        text += f" {_percent(run['speech_accepts'])} of the validation cuts of running speech were"
+        text += " taken for a keyword."
+    if plan["teachers"]:
+        names = ", ".join(f"`{name}`" for name in plan["teachers"])
+        text += f" Teacher: {names}, whose answers to the clean clips are"
+        text += f" {100 * plan['teacher_share']:.0f}% of the loss on keywords."
+    if plan.get("layerwise"):
+        text += f" The first {100 * plan['layerwise']:.0f}% of the run was layer-wise distillation."
+    if plan.get("hints"):
+        text += f" Hints from `{plan['hints']}` guided every block for the first"
+        text += f" {100 * plan['hint_until']:.0f}% of the run."
     if plan["delta"]:
-        said += f" Thresholds in the loop: `{plan['delta']}` times 0.3 to 1.3."
-    return said
+        low, high = plan["delta_scale"]
+        text += f" Thresholds in the loop: `{plan['delta']}` times {low:g} to {high:g}."
+    share = 100 * plan["recipe"]["front_end_chance"]
+    return f"{text} The front end was smoothed, and had a floor, in {share:.0f}% of the clips each."
+
+
+def _reliability(stored: Facts) -> str:
+    fitted = stored["calibration"]
+    return (
+        f"\nScores were calibrated with a temperature of {fitted['temperature']:.2f} on"
+        f" {fitted['clips']:,} validation clips and cuts of running speech. The expected"
+        f" calibration error (10 bins) is {_percent(fitted['error'])}; it was"
+        f" {_percent(fitted['error_before'])} before.\n"
+    )
+
+
+def _licences(stored: Facts) -> str:
+    """Return a list of all sources of data, each once, and the licence of the weights."""
+    listed = [source for run in stored["runs"] for source in run.get("sources", ())]
+    lines: dict[str, str] = {}
+    for entry in [*listed, *stored.get("sources", ())]:
+        source = DataSource(**{key: entry[key] for key in KEYS if key in entry})
+        role = f" ({entry['role']})" if "role" in entry else ""
+        lines.setdefault(str(source), f"- {source}{role}\n")
+    return "\n" + "".join(lines.values()) + LICENCE
 
 
 def _accuracy(dense: Facts) -> str:
@@ -118,13 +151,14 @@ def _deltas(settings: list[Facts], control: list[Facts]) -> str:
         *("MHSA MACs", "all MACs", "all MACs, real noise"),
     )
     text = (
-        "\nOn the official test set. MACs are counted as in the paper, against a dense run;"
-        " real noise are the test set's 408 recorded silence clips.\n\n"
+        "\nOn the official test set. MACs are counted as in the paper, relative to a dense run."
+        " Real noise means the 408 recorded silence clips of the test set.\n\n"
         + _table(columns, map(_setting, settings))
     )
     if control:
-        text += "\nThe same with a model that learned without thresholds in the loop:\n\n" + _table(
-            columns, map(_setting, control)
+        text += (
+            "\nThe same for a model that was trained without thresholds in the loop:\n\n"
+            + _table(columns, map(_setting, control))
         )
     return text
 
@@ -133,7 +167,7 @@ def _setting(s: Facts) -> list[str]:
     return [
         s["name"],
         f"`{s['thresholds']}`" if s["thresholds"] else "",
-        s["steady"],
+        s["front_end"],
         _percent(s["zero"]),
         _percent(s["noise"]),
         *("" if s[k] is None else f"{s[k]:.1f}%" for k in MACS),
@@ -148,14 +182,14 @@ def _noise(rows: list[Facts]) -> str:
         [
             "as recorded" if row["snr_db"] is None else f"{row['snr_db']} dB",
             _percent(row["plain"]),
-            _percent(row["steady"]),
+            _percent(row["smoothed"]),
         ]
         for row in rows
     ]
     return (
-        "\nThe test set's 4,482 spoken clips, mixed with pieces of the background noises (which"
-        " the training had too), dense.\n\n"
-        + _table(("signal to noise", "plain front end", "steady front end"), shown)
+        "\nThe 4,482 spoken clips of the test set, mixed with background noises that were also used"
+        " in training; dense.\n\n"
+        + _table(("signal to noise", "plain front end", "smooth_2 front end"), shown)
     )
 
 
@@ -164,23 +198,22 @@ def _confusion(run: Facts) -> str:
     rows = [
         [f"`{true}`", *(str(n or "") for n in run["confusion"][true].values())] for true in labels
     ]
-    return "\nRows are what was said, columns what was heard.\n\n" + _table(("", *labels), rows)
+    return "\nRows are the spoken words, columns the answers.\n\n" + _table(("", *labels), rows)
 
 
 LIMITS = """
-- English words, one second, one speaker at a time, recorded close to a microphone by volunteers
-  with their own devices. Strong accents, children, distance and reverberation were not measured.
-- An unknown word that sounds like a keyword is sometimes taken for it. Whoever acts on a word that
-  must not be misheard should ask for it twice.
-- Words cut out by a noise gate, with digital silence around them, were not in the training and are
-  sometimes called unknown; any faint noise cures it.
-- It hears words, not who speaks them: it is no lock.
+- English words of up to one second, spoken by themselves, one speaker at a time. Strong accents and
+  children were not measured.
+- A word inside a fluent sentence is treated as running speech, which is rejected.
+- An unknown word that sounds like a keyword is sometimes taken for it. Ask for confirmation before
+  acting on a word that must not be misunderstood.
+- The model recognises words, not speakers. Do not use it as a lock.
 """
 
 LICENCE = """
-Speech Commands v0.01, and v0.02 where clips of it are named above, by Google, CC BY 4.0 (Pete
-Warden, *Speech Commands: A Dataset for Limited-Vocabulary Speech Recognition*, 2018). The weights
-are under the licence of this project, Apache-2.0.
+The test set is part of Speech Commands v0.02 by Google, CC BY 4.0 (Pete Warden, *Speech Commands: A
+Dataset for Limited-Vocabulary Speech Recognition*, 2018). The weights are under the licence of this
+project, Apache-2.0.
 """
 
 
@@ -188,7 +221,7 @@ PROFILES, NEXT = "## Profiles\n", "## In noise\n"
 
 
 def with_profiles(card: str, document: Facts) -> str:
-    """The card with what its profiles.json says in front of its noise, instead of what it said."""
+    """Return the card with its section of profiles replaced by those of profiles.json."""
     head, rest = card.split(NEXT)
     columns = (
         *("profile", "front end", "words right", "unknown right", "noise right"),
@@ -210,7 +243,7 @@ def _profile(name: str, profile: Facts) -> list[str]:
     macs = (words["mhsa_percent"], words["macs_percent"], noise["macs_percent"])
     return [
         f"`{name}`",
-        str(FrontEndSetting(**profile["steady"])),
+        str(FrontEndSetting.from_json(profile["front_end"])),
         *("" if share is None else f"{share:.2f}%" for share in right),
         *(f"{share:.1f}%" for share in macs),
     ]

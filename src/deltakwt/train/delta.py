@@ -1,7 +1,7 @@
-"""Thresholds in the loop: the forward computes on reconstructed references, the gradient passes.
+"""Thresholds in the loop: the forward pass computes on the references of delta encoding.
 
 At every site the rows x(t) are replaced by the references x^(t) that delta encoding would have
-sent, so the model learns to live with what the thresholds drop.
+kept, so the model learns to work with them. The gradient passes unchanged (straight-through).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from deltakwt.train.net import Rewrite
 
 
 def thresholds_in_the_loop(
-    thresholds: Thresholds, layers: int, scale: float = 1.0, meter: Meter | None = None
+    thresholds: Thresholds, layers: int, scale: float = 1.0, penalty: MacPenalty | None = None
 ) -> Rewrite:
-    """A rewrite of every site's rows by their references, all thresholds times `scale`."""
+    """Return a rewrite of every site's rows to their references, all thresholds times `scale`."""
     theta: NDArray[np.float32] = scale * thresholds.array(layers)
 
     def rewrite(site: str, layer: int, rows: Tensor) -> Tensor:
@@ -29,18 +29,18 @@ def thresholds_in_the_loop(
         if value < 0:  # dense
             return rows
         references = reconstruct(rows.detach(), value)
-        if meter is not None:
-            meter.add(site, layer, rows, references, value)
+        if penalty is not None:
+            penalty.add(site, layer, rows, references, value)
         return rows + (references - rows).detach()
 
     return rewrite
 
 
-class Meter:
-    """A count of a forward's MACs that can be learned from, as a part of the dense model's.
+class MacPenalty:
+    """A differentiable count of the executed MACs, relative to the dense model's.
 
-    A delta counts nothing below half its threshold and one above twice it, and linearly between:
-    the gradient moves the deltas for which it matters, towards the reference they are taken from.
+    A delta counts 0 below half its threshold, 1 above twice it, and linearly in between. So the
+    gradient moves deltas near their threshold towards the reference they are taken from.
     """
 
     def __init__(self, config: Config) -> None:
@@ -52,26 +52,26 @@ class Meter:
         self.total = torch.zeros(())
 
     def add(self, site: str, layer: int, rows: Tensor, references: Tensor, theta: float) -> None:
-        """The rows of a site (..., T, w) and their references."""
+        """Count the rows of a site (..., T, w), given their references."""
         if site not in self.weights or theta == 0 or rows.shape[-2] < 3:
-            return  # no product hangs on the scores, none on the last layer's single query
+            return  # the scores feed no product; the last layer has a single query
         delta = (rows[..., 2:, :] - references[..., 1:-1, :]).abs()
         ramp = ((delta - 0.5 * theta) / (1.5 * theta)).clamp(0, 1)
         self.total = self.total + float(self.weights[site][layer]) * ramp.mean()
 
 
 def reconstruct(rows: Tensor, theta: float) -> Tensor:
-    """(..., T, w) -> references: rows 0 and 1 exact, then changed only where |delta| > theta."""
+    """(..., T, w) -> references: rows 0 and 1 are exact, others change where |delta| > theta."""
     if rows.device.type != "cpu":
-        return _reconstruct_anywhere(rows, theta)
+        return _reconstruct_in_torch(rows, theta)
     flat = rows.contiguous().view(-1, *rows.shape[-2:])
     out = torch.empty_like(flat)
     _native.reconstruct(flat.numpy(), out.numpy(), theta)
     return out.view(rows.shape)
 
 
-def _reconstruct_anywhere(rows: Tensor, theta: float) -> Tensor:
-    """In torch: 97 short steps, where the native scan cannot reach."""
+def _reconstruct_in_torch(rows: Tensor, theta: float) -> Tensor:
+    """The same in torch, for tensors that are not in the memory of the CPU."""
     out = [rows[..., t, :] for t in range(min(2, rows.shape[-2]))]
     for t in range(2, rows.shape[-2]):
         now, before = rows[..., t, :], out[-1]

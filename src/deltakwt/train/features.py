@@ -1,4 +1,8 @@
-"""The product's front end in torch, over batches, with the steady settings chosen clip by clip."""
+"""From sound to features in torch: the product's MFCC, with augmentation of the front end.
+
+The setting of the front end is drawn for every clip, so that one model works with all of them.
+SpecAugment hides parts of the features, and training on some of the frames saves time.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,21 @@ import math
 from functools import cache
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-from deltakwt.core.config import ENERGY_FLOOR, FFT_SAMPLES, FRAME_SAMPLES, HOP_SAMPLES
-from deltakwt.core.frontend import PLAIN, dct_matrix, mel_matrix
+from deltakwt.core.config import (
+    ENERGY_FLOOR,
+    FEATURES,
+    FFT_SAMPLES,
+    FRAME_SAMPLES,
+    FRAMES,
+    HOP_SAMPLES,
+)
+from deltakwt.core.frontend import dct_matrix, mel_matrix
+from deltakwt.core.setting import PLAIN
+from deltakwt.train.augment import Recipe
+
+BATCH = 64  # clips at once where all clips of a set are converted
 
 
 def mel_energies(audio: Tensor) -> Tensor:
@@ -23,8 +38,8 @@ def mel_energies(audio: Tensor) -> Tensor:
 def mfcc(energies: Tensor, smooth: Tensor | None = None, floor: Tensor | None = None) -> Tensor:
     """(B, frames, 80) mel energies -> (B, frames, 40).
 
-    `smooth` (B,) bool: energies averaged over time by (1, 2, 1)/4. `floor` (B,): each band is
-    held above this many times its 20% quantile of the clip; 0 is off.
+    `smooth` (B,) bool: energies averaged over time with weights (1, 2, 1)/4. `floor` (B,): each
+    band is kept above this many times its 20% quantile of the clip; 0 is off.
     """
     if smooth is not None:
         padded = torch.cat([energies[:, :1], energies, energies[:, -1:]], dim=1)
@@ -38,9 +53,53 @@ def mfcc(energies: Tensor, smooth: Tensor | None = None, floor: Tensor | None = 
     return log @ _tables(log.device)[2]
 
 
+def plain_features(clips: Tensor, device: torch.device) -> Tensor:
+    """(n, 16000) -> (n, 98, 40) with the plain front end, in batches."""
+    if not len(clips):
+        return torch.zeros(0, FRAMES, FEATURES, device=device)
+    starts = range(0, len(clips), BATCH)
+    with torch.inference_mode():
+        return torch.cat([mfcc(mel_energies(clips[s : s + BATCH].to(device))) for s in starts])
+
+
+def front_end_settings(count: int, recipe: Recipe, rng: Generator) -> tuple[Tensor, Tensor]:
+    """(B,) smoothing and (B,) floor, drawn for each clip."""
+    smooth = torch.rand(count, generator=rng) < recipe.front_end_chance
+    factor = 1 + 1.5 * torch.rand(count, generator=rng)
+    floored = torch.rand(count, generator=rng) < recipe.front_end_chance
+    return smooth, torch.where(floored, factor, 0.0)
+
+
+def masks(count: int, recipe: Recipe, strength: float, rng: Generator) -> Tensor:
+    """(B, frames, coefficients) bool, true where SpecAugment hides runs of either."""
+    hidden = torch.zeros(count, FRAMES, FEATURES, dtype=torch.bool)
+    for _ in range(recipe.time_masks):
+        hidden |= _run(count, FRAMES, recipe.time_mask * strength, rng)[:, :, None]
+    for _ in range(recipe.feature_masks):
+        hidden |= _run(count, FEATURES, recipe.feature_mask * strength, rng)[:, None, :]
+    return hidden
+
+
+def some_frames(frames: int, group: int, rng: Generator) -> Tensor | None:
+    """Return one random frame of every `group` in a row, in order; None stands for all frames."""
+    if group == 1:
+        return None
+    start = torch.arange(0, frames, group)
+    within = (torch.rand(len(start), generator=rng) * group).long()
+    return (start + within).clamp(max=frames - 1)
+
+
+def _run(count: int, length: int, longest: float, rng: Generator) -> Tensor:
+    """(count, length) bool: one run of up to `longest` places in each row."""
+    size = (torch.rand(count, 1, generator=rng) * (longest + 1)).floor()
+    start = (torch.rand(count, 1, generator=rng) * (length - size + 1)).floor()
+    place = torch.arange(length)
+    return (place >= start) & (place < start + size)
+
+
 @cache
 def _tables(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Hann window (480,), mel matrix (257, 80), DCT (80, 40); made in float64."""
+    """Hann window (480,), mel matrix (257, 80), DCT (80, 40); computed in float64."""
     with torch.inference_mode(False):  # they are used in both modes
         turn = torch.arange(FRAME_SAMPLES, dtype=torch.float64) * (2 * math.pi / FRAME_SAMPLES)
         tables = (

@@ -1,9 +1,9 @@
-"""A trained model made wider without changing what it computes.
+"""Widening: a wide model that computes exactly what a trained narrow model computes.
 
 KWT-3 is three KWT-1 side by side: 3 x 64 = 192, 3 heads of 64, 3 x 256 = 768. If every token is
 the narrow token repeated, its LayerNorm is the narrow LayerNorm repeated, and a matrix whose
 input copies share the narrow weight between them gives the narrow result. The shares are drawn at
-random and add up to one, so the copies are equal in what they compute but not in what they learn.
+random and add up to one, so the copies compute the same but get different gradients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNEVEN = 0.5  # spread of the shares, relative to their mean
 def grow(
     narrow: Config, tensors: Mapping[str, Array], wide: Config, seed: int = 0
 ) -> dict[str, Array]:
-    """The weights of `wide` that compute the logits of `narrow`."""
+    """Return weights of `wide` that compute the logits of `narrow`."""
     times = wide.dim // narrow.dim
     if (wide.dim, wide.heads, wide.mlp) != tuple(
         times * n for n in (narrow.dim, narrow.heads, narrow.mlp)

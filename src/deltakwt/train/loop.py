@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,193 +15,265 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from deltakwt.core.config import FRAMES
+from deltakwt.core.config import SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.data.cache import Places
 from deltakwt.train import checkpoint
-from deltakwt.train.cache import Cache
 from deltakwt.train.checkpoint import State
-from deltakwt.train.delta import Meter, thresholds_in_the_loop
-from deltakwt.train.features import mel_energies, mfcc
-from deltakwt.train.lessons import lesson
+from deltakwt.train.delta import MacPenalty, thresholds_in_the_loop
+from deltakwt.train.distil import HINT, hint_loss, layerwise_loss
+from deltakwt.train.examples import (
+    Material,
+    Shard,
+    ShardMaker,
+    Task,
+    validation_clips,
+    validation_speech,
+)
+from deltakwt.train.features import plain_features
 from deltakwt.train.net import Kwt, Rewrite, keep
-from deltakwt.train.optimiser import update
 from deltakwt.train.parallel import World
 from deltakwt.train.plan import Plan
-from deltakwt.train.shards import Shard, Source
-from deltakwt.train.task import Task, validation_clips
 from deltakwt.weights.folder import write_atomically
 
 CHECKPOINT_SECONDS = 120.0
-QUICK_VALIDATION = 1000  # clips after an epoch, until the last fifth of the run
+QUICK_CLIPS = 1000  # validation clips after an epoch, before the last fifth of the run
 WHOLE_FROM = 0.8
+SPEECH_CUTS = 1500  # validation cuts of running speech
+FIRED = 0.5  # keyword probability that counts as a false accept of a cut
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What is told after every step."""
+    """What is reported after every step."""
 
     step: int
     steps: int
     epoch: int
     epochs: int
     loss: float
-    accuracy: float  # last validation; NaN before the first
+    accuracy: float  # of the last validation; NaN before the first
     clips_per_second: float
     seconds_left: float
 
 
+@dataclass(frozen=True)
+class Data:
+    """What is learned from and what is validated on."""
+
+    training: Task
+    validation: Task
+    material: Material
+    held_out: Material
+    answers: tuple[Places, Tensor] | None = None  # rows, and the teachers' answers to them
+
+
+@dataclass(frozen=True)
+class Guides:
+    """Networks that guide the blocks of the one that is trained."""
+
+    layerwise: Kwt | None = None  # of the same shape
+    hints: Kwt | None = None  # narrower
+
+
 class Trainer:
-    """One run: `run()` trains until the plan is done or `stop` is set."""
+    """One run. `run()` trains until the plan is done or `stop` is set."""
 
     def __init__(
         self,
         plan: Plan,
         state: State,
-        cache: Cache,
-        training: Task,
-        validation: Task,
+        data: Data,
         folder: Path,
         *,
-        teacher: Kwt | None = None,
+        guides: Guides | None = None,
         world: World | None = None,
         device: str = "cpu",
         report: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
-        self.plan, self.state, self.training, self.folder = plan, state, training, folder
+        self.plan, self.state, self.training, self.folder = plan, state, data.training, folder
         self.world, self.report = world or World(), report
         self.device = torch.device(device)
         self.net = Kwt(plan.config()).to(self.device)
         self.net.load(state.weights)
-        self.teacher = teacher.to(self.device) if teacher else None
+        self.maps = {  # of the hints: trained with the net, not part of the model
+            name: tensor.to(self.device).requires_grad_()
+            for name, tensor in state.weights.items()
+            if name.startswith(HINT)
+        }
+        self.parameters: dict[str, Tensor] = {**self.net.tensors, **self.maps}
+        guides = guides or Guides()
+        self.layerwise_teacher = guides.layerwise and guides.layerwise.to(self.device)
+        self.hint_teacher = guides.hints and guides.hints.to(self.device)
         state.to(self.device)
-        self.source = Source(plan, cache, self.device)
-        clips, self.answers = validation_clips(cache, validation)
-        with torch.inference_mode():
-            parts = [mfcc(mel_energies(part.to(self.device))) for part in torch.split(clips, 64)]
-            self.heard = torch.cat(parts)  # (n, 98, 40)
-        self.answers = self.answers.to(self.device)
-        self.steps_an_epoch = max(1, len(self._order(0)[0]) // plan.batch)
-        self.steps = self.steps_an_epoch * plan.epochs
+        self.maker = ShardMaker(plan, data.material, state.hard, self.device, data.answers)
+        clips, labels = validation_clips(data.held_out, data.validation)
+        self.clips = plain_features(clips, self.device)  # (n, 98, 40)
+        self.labels = labels.to(self.device)
+        speech = validation_speech(data.held_out, SPEECH_CUTS)
+        self.speech = plain_features(speech, self.device)  # (m, 98, 40)
+        self.keywords = torch.tensor([label not in (SILENCE, UNKNOWN) for label in plan.labels])
+        self._epoch, self._rows = 0, self._draw_epoch(0)
+        self.steps_per_epoch = max(1, len(self._rows[0]) // plan.batch)
+        self.steps = self.steps_per_epoch * plan.epochs
         self.stop = False
 
     def run(self) -> bool:
-        """True when the plan is done; False when stopped, with everything kept to go on."""
-        last_save, speed = time.monotonic(), Speed()
+        """Return True when the plan is done, False when stopped. Both write a checkpoint."""
+        last_save, speed = time.monotonic(), 0.0
         losses: list[float] = []
         while self.state.step < self.steps:
             began = time.monotonic()
             loss, stopping = self._step()
             if not math.isfinite(loss):
                 raise DeltakwtError(
-                    f"{self.folder}: the loss is no longer a number at step {self.state.step};"
-                    " the last checkpoint is kept: start again from it with a lower --rate"
+                    f"{self.folder}: the loss is not finite at step {self.state.step}; the last"
+                    " checkpoint is kept: continue with --resume and a lower --rate"
                 )
             losses.append(loss)
             seconds = time.monotonic() - began
-            speed.add(self.plan.batch, seconds)
+            now = self.plan.batch / max(seconds, 1e-6)
+            speed = 0.98 * speed + 0.02 * now if speed else now
             self.state.seconds += seconds
-            if self.state.step % self.steps_an_epoch == 0:
-                self._end_of_epoch(float(np.mean(losses)), speed.value)
+            if self.state.step % self.steps_per_epoch == 0:
+                self._end_of_epoch(float(np.mean(losses)), speed)
                 losses = []
             if stopping or time.monotonic() - last_save > CHECKPOINT_SECONDS:
                 self.save()
                 last_save = time.monotonic()
-            self.report(self._progress(loss, speed.value))
+            self.report(self._progress(loss, speed))
             if stopping:
                 return False
         self.save()
         return True
 
     def save(self) -> None:
-        """Write the checkpoint, from one process."""
+        """Write the checkpoint, from the first process only."""
         if self.world.first:
-            self.state.weights = self.net.state()
+            self.state.weights = {n: p.detach().clone() for n, p in self.parameters.items()}
             checkpoint.save(self.folder, self.plan, self.state)
 
-    def accuracy(self, weights: dict[str, Tensor], count: int | None = None) -> float:
-        """On the validation split (or its first `count` clips), dense, plain front end."""
+    def logits(self, weights: Mapping[str, Tensor], features: Tensor) -> Tensor:
+        """(n, labels) for (n, 98, 40), dense; the processes share the work."""
         net = Kwt(self.plan.config()).to(self.device)
         net.load(weights)
-        heard, answers = self.heard[:count], self.answers[:count]
-        right = torch.zeros(1)
+        out = torch.zeros(len(features), len(self.plan.labels))
         with torch.inference_mode():
-            for index in range(self.world.rank * 64, len(heard), self.world.size * 64):
-                part = slice(index, index + 64)
-                right += (net(heard[part]).argmax(1) == answers[part]).sum().cpu()
-        return float(self.world.sum(right)) / len(heard)
+            for start in range(self.world.rank * 64, len(features), self.world.size * 64):
+                out[start : start + 64] = net(features[start : start + 64]).cpu()
+        return self.world.sum(out)
+
+    def validate(
+        self, weights: Mapping[str, Tensor], count: int | None = None
+    ) -> tuple[float, float]:
+        """Return the accuracy on validation clips and the false accepts on validation speech.
+
+        A false accept is a cut of running speech with a keyword probability above 0.5. The first
+        `count` clips are used. Without speech the second number is 0.
+        """
+        answer = self.logits(weights, self.clips[:count]).argmax(1)
+        accuracy = float((answer == self.labels[:count].cpu()).double().mean())
+        if not len(self.speech):
+            return accuracy, 0.0
+        scores = self.logits(weights, self.speech[:count]).softmax(1)[:, self.keywords]
+        return accuracy, float((scores.max(1).values > FIRED).double().mean())
 
     def _step(self) -> tuple[float, bool]:
-        """One batch and one update; the mean loss, and whether any process was asked to stop."""
+        """Train on one batch. Return the mean loss and whether any process was asked to stop."""
         plan, step = self.plan, self.state.step
-        epoch, place = divmod(step, self.steps_an_epoch)
-        order = self._order(epoch)
-        total = 0.0
+        epoch, place = divmod(step, self.steps_per_epoch)
+        if epoch != self._epoch:
+            self._epoch, self._rows = epoch, self._draw_epoch(epoch)
+        total, part = 0.0, step / self.steps
+        fired = torch.zeros(plan.batch, 2, dtype=torch.float64)  # place + 1, keyword probability
         for number in range(self.world.rank, math.ceil(plan.batch / plan.shard), self.world.size):
             start = place * plan.batch + number * plan.shard
             end = min(start + plan.shard, (place + 1) * plan.batch)
-            rows, labels = (part[start:end] for part in order)
+            rows, labels = (order[start:end] for order in self._rows)
             if len(rows):
-                part = step / self.steps
-                shard = self.source.shard(rows, labels, (step << 12) + number, part)
-                loss = self._loss(shard, part)
+                shard = self.maker.shard(rows, labels, (step << 12) + number, part)
+                loss, logits = self._loss(shard, part)
                 (loss / plan.batch).backward()  # type: ignore[no-untyped-call]
                 total += loss.item()
-        gradients, (loss_sum, stops) = self.world.sum_gradients(self.net, [total, self.stop])
-        update(plan, self.state, self.net.tensors, gradients, self.steps)
+                own = slice(number * plan.shard, number * plan.shard + len(rows))
+                fired[own, 0] = torch.from_numpy(shard.places + 1).double()
+                fired[own, 1] = self._keyword_scores(logits)
+        gradients, (loss_sum, stops) = self.world.sum_gradients(self.parameters, [total, self.stop])
+        self._update_hard_negatives(fired)
+        checkpoint.adamw_step(plan, self.state, self.parameters, gradients, self.steps)
         return loss_sum / plan.batch, stops > 0
 
-    def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        if getattr(self, "_epoch", None) != epoch:
-            plan = self.plan
-            shares = plan.unknown_share, plan.silence_share
-            self._epoch, self._rows = epoch, self.training.epoch(plan.seed, epoch, *shares)
-        return self._rows
+    def _keyword_scores(self, logits: Tensor | None) -> Tensor:
+        if logits is None or not self.keywords.any():
+            return torch.zeros(())
+        return logits.detach().softmax(1).cpu()[:, self.keywords].max(1).values.double()
 
-    def _loss(self, shard: Shard, part: float) -> Tensor:
-        """Sum over a shard of what is to become small: errors and, if asked, MACs."""
-        if self.teacher and shard.clear is not None and part < self.plan.lessons:
-            return lesson(self.net, self.teacher, shard.clear, shard.chosen) * len(shard.labels)
-        meter = Meter(self.plan.config())
-        logits = self.net(shard.features, shard.chosen, self._rewrite(shard, part, meter))
-        return self._errors(logits, shard, part).sum() + self.plan.calm * meter.total * len(logits)
+    def _update_hard_negatives(self, fired: Tensor) -> None:
+        """Tell the pool, which is the same in every process, about the cuts of this batch."""
+        if not self.plan.speech_share:
+            return
+        fired = self.world.sum(fired)
+        spoken = fired[fired[:, 0] > 0]
+        places = (spoken[:, 0] - 1).long().numpy()
+        self.state.hard.update(places, spoken[:, 1].numpy())
+
+    def _draw_epoch(self, epoch: int) -> tuple[Places, Places]:
+        plan = self.plan
+        shares = plan.unknown_share, plan.silence_share, plan.speech_share
+        return self.training.epoch(plan.seed, epoch, *shares)
+
+    def _loss(self, shard: Shard, part: float) -> tuple[Tensor, Tensor | None]:
+        """Return the sum of the losses of a shard, and the logits if there are any."""
+        plan, count = self.plan, len(shard.labels)
+        if self.layerwise_teacher is not None and shard.clear is not None:
+            loss = layerwise_loss(self.net, self.layerwise_teacher, shard.clear, shard.chosen)
+            return loss * count, None
+        penalty = MacPenalty(plan.config())
+        rewrite = self._rewrite(shard, part, penalty)
+        tokens = self.net.layers(shard.features, shard.chosen, rewrite)
+        logits = self.net.logits(tokens[-1])
+        loss = self._errors(logits, shard, part).sum() + plan.mac_penalty * penalty.total * count
+        if self.hint_teacher is not None and (weight := plan.weight_of_hints(part)):
+            with torch.no_grad():
+                shown = self.hint_teacher.layers(shard.features, shard.chosen)
+            loss = loss + weight * count * hint_loss(tokens, self.maps, shown)
+        return loss, logits
 
     def _errors(self, logits: Tensor, shard: Shard, part: float) -> Tensor:
-        """Cross entropy with the label, blended with the teacher's answer."""
+        """(B,) cross entropy with the label, blended with the one with the teachers' answer."""
         smoothing = self.plan.smoothing
         loss = F.cross_entropy(logits, shard.labels, label_smoothing=smoothing, reduction="none")
-        if self.teacher is None or shard.clear is None:
-            return loss
-        with torch.no_grad():
-            # A teacher gives the same answers from every second frame, in half the time.
-            apart = max(2, self.plan.token_group(part))
-            frames = torch.arange(0, FRAMES, apart, device=self.device)
-            soft = self.teacher(shard.clear, frames).softmax(1)
-        share = torch.where(shard.certain, 0.0, self.plan.teacher_share)
-        taught = F.cross_entropy(logits, soft, reduction="none")
-        return (1 - share) * loss + share * taught
+        if shard.taught.any():
+            taught = F.cross_entropy(logits, shard.answers, reduction="none")
+            share = torch.where(shard.taught, self.plan.teacher_share, 0.0)
+            loss = (1 - share) * loss + share * taught
+        return loss * torch.where(shard.negative, self.plan.weight_of_negatives(part), 1.0)
 
-    def _rewrite(self, shard: Shard, part: float, meter: Meter) -> Rewrite:
-        if not self.plan.delta or part < self.plan.delta_from:
+    def _rewrite(self, shard: Shard, part: float, penalty: MacPenalty) -> Rewrite:
+        plan = self.plan
+        if not plan.delta or part < plan.delta_from:
             return keep
-        layers = self.plan.config().layers
-        read = meter if self.plan.calm else None
-        return thresholds_in_the_loop(self.plan.thresholds(), layers, shard.scale, read)
+        counted = penalty if plan.mac_penalty else None
+        return thresholds_in_the_loop(plan.thresholds(), plan.config().layers, shard.scale, counted)
 
     def _end_of_epoch(self, loss: float, clips_per_second: float) -> None:
-        """Validate the average; the best counts once all clips are heard."""
+        """Validate the averaged weights; keep the best of those that were validated in full."""
         state = self.state
         done = state.step / self.steps
         whole = done > WHOLE_FROM
-        accuracy = self.accuracy(state.average, None if whole else QUICK_VALIDATION)
-        if not whole or accuracy >= state.best_accuracy:
+        accuracy, accepts = self.validate(state.average, None if whole else QUICK_CLIPS)
+        score = accuracy - accepts
+        if not whole or score >= state.best_score:
             state.best = {name: tensor.clone() for name, tensor in state.average.items()}
-            state.best_accuracy = accuracy if whole else 0.0
+            state.best_score = score if whole else -1.0
         state.history.append(
             {
-                "epoch": state.step // self.steps_an_epoch,
+                "epoch": state.step // self.steps_per_epoch,
                 "step": state.step,
                 "loss": round(loss, 5),
                 "validation": round(accuracy, 5),
+                "speech_accepts": round(accepts, 5),
+                "hard_negatives": len(state.hard.scores),
                 "rate": self.plan.learning_rate(done),
                 "clips_per_second": round(clips_per_second, 1),
                 "seconds": round(state.seconds, 1),
@@ -213,26 +285,15 @@ class Trainer:
     def _progress(self, loss: float, clips_per_second: float) -> Progress:
         state, plan = self.state, self.plan
         left = (self.steps - state.step) * plan.batch / max(clips_per_second, 1e-6)
-        epoch = state.step // self.steps_an_epoch
+        epoch = state.step // self.steps_per_epoch
         accuracy = state.history[-1]["validation"] if state.history else math.nan
         return Progress(
             state.step, self.steps, epoch, plan.epochs, loss, accuracy, clips_per_second, left
         )
 
 
-class Speed:
-    """Clips a second, over the last fifty steps or so."""
-
-    def __init__(self) -> None:
-        self.value = 0.0
-
-    def add(self, clips: int, seconds: float) -> None:
-        now = clips / max(seconds, 1e-6)
-        self.value = now if not self.value else 0.98 * self.value + 0.02 * now
-
-
 def write_log(path: Path, history: list[dict[str, float]]) -> None:
-    """One line an epoch."""
+    """Write one CSV line per epoch."""
     text = io.StringIO()
     writer = csv.DictWriter(text, history[0].keys())
     writer.writeheader()

@@ -18,23 +18,23 @@ from torch import Tensor, nn
 
 from deltakwt.core.config import LAYER_NORM_EPS, Config
 
-# Called at every delta site with (site, layer, rows); gives the rows to compute on.
+# Called at every delta site with (site, layer, rows); returns the rows to compute on.
 Rewrite = Callable[[str, int, Tensor], Tensor]
 
 
 def keep(site: str, layer: int, rows: Tensor) -> Tensor:
-    """The dense model: every site sees its own rows."""
+    """Return the rows unchanged: the dense model."""
     return rows
 
 
 class Kwt(nn.Module):
-    """x = LN(x + MHSA(x)); x = LN(x + MLP(x)), twelve times, then a linear head."""
+    """x = LN(x + MHSA(x)); x = LN(x + MLP(x)) in every layer, then a linear head."""
 
     def __init__(self, config: Config, seed: int = 0) -> None:
         super().__init__()
         self.config = config
         generator = torch.Generator().manual_seed(seed)
-        # A dot is not allowed in a parameter's name, hence the dictionary of ours.
+        # torch does not allow a dot in a parameter's name, so the canonical names are kept here.
         self.tensors = {
             name: nn.Parameter(_initial(name, shape, generator))
             for name, shape in config.shapes().items()
@@ -43,11 +43,11 @@ class Kwt(nn.Module):
             self.register_parameter(name.replace(".", "/"), parameter)
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of the weights under their canonical names."""
+        """Return a copy of the weights under their canonical names."""
         return {name: tensor.detach().clone() for name, tensor in self.tensors.items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take the weights of a model folder."""
+        """Set the weights to those of a model folder. Other names in `tensors` are ignored."""
         with torch.no_grad():
             for name, parameter in self.tensors.items():
                 parameter.copy_(tensors[name])
@@ -57,16 +57,26 @@ class Kwt(nn.Module):
     ) -> Tensor:
         """(B, frames, 40) features -> (B, labels) logits.
 
-        `chosen` (n,) are the frames to keep, each with its own position: attention does not
-        mind missing tokens, and training on a part of them is faster and regularises.
+        `chosen` (n,) are the frames to use, each with its own position. Training on a part of the
+        frames is faster and regularises; attention works with any number of tokens.
         """
-        x = self.embed(features, chosen)
+        return self.logits(self.layers(features, chosen, rewrite)[-1])
+
+    def layers(
+        self, features: Tensor, chosen: Tensor | None = None, rewrite: Rewrite = keep
+    ) -> list[Tensor]:
+        """Return the tokens (B, T, d) after the embedding and after every layer.
+
+        The last layer gives the class token only.
+        """
+        x = [self.embed(features, chosen)]
         for layer in range(self.config.layers):
-            x = self.think(self.attend(x, layer, rewrite), layer, rewrite)
-        return self.answer(x)
+            attended = self.attention_block(x[-1], layer, rewrite)
+            x.append(self.mlp_block(attended, layer, rewrite))
+        return x
 
     def embed(self, features: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """(B, frames, 40) -> (B, T, d): the class token and the frames, each at its place."""
+        """(B, frames, 40) -> (B, T, d): class token and frames, with their positions added."""
         w = self.tensors
         positions = w["positions"]
         sound = positions[1:]
@@ -76,22 +86,22 @@ class Kwt(nn.Module):
         first = (w["class_token"] + positions[0]).expand(len(x), 1, -1)
         return torch.cat([first, x], dim=1)
 
-    def attend(self, x: Tensor, layer: int, rewrite: Rewrite = keep) -> Tensor:
-        """A block's first half, LN(x + MHSA(x)); of the last block, the class token only."""
+    def attention_block(self, x: Tensor, layer: int, rewrite: Rewrite = keep) -> Tensor:
+        """Return LN(x + MHSA(x)); in the last layer, of the class token only."""
         w = self._block(layer)
         attended, x = self._attention(x, layer, w, rewrite)
         return _norm(x + attended, w["norm1.weight"], w["norm1.bias"])
 
-    def think(self, x: Tensor, layer: int, rewrite: Rewrite = keep) -> Tensor:
-        """A block's second half, LN(x + MLP(x))."""
+    def mlp_block(self, x: Tensor, layer: int, rewrite: Rewrite = keep) -> Tensor:
+        """Return LN(x + MLP(x))."""
         w = self._block(layer)
         hidden = F.linear(rewrite("mlp_in", layer, x), w["mlp_in.weight"].T, w["mlp_in.bias"])
         hidden = rewrite("mlp_hidden", layer, gelu(hidden))
         x = x + F.linear(hidden, w["mlp_out.weight"].T, w["mlp_out.bias"])
         return _norm(x, w["norm2.weight"], w["norm2.bias"])
 
-    def answer(self, x: Tensor) -> Tensor:
-        """The class token's logits."""
+    def logits(self, x: Tensor) -> Tensor:
+        """(B, labels): the head applied to the class token."""
         return F.linear(x[:, 0], self.tensors["head.weight"].T, self.tensors["head.bias"])
 
     def _block(self, layer: int) -> dict[str, Tensor]:
@@ -100,7 +110,7 @@ class Kwt(nn.Module):
     def _attention(
         self, x: Tensor, layer: int, w: Mapping[str, Tensor], rewrite: Rewrite
     ) -> tuple[Tensor, Tensor]:
-        """The projected attention and the rows it is added to (the class token's in the last)."""
+        """Return the projected attention and the rows it is added to."""
         batch, tokens, dim = x.shape
         heads = self.config.heads
         seen = rewrite("x", layer, x)
@@ -128,7 +138,7 @@ BLOCK = (
 
 
 class _Gelu(torch.autograd.Function):
-    """GELU, tanh form, as x sigmoid(2u): the sigmoid is kept for the way back, which halves it."""
+    """GELU in its tanh form, as x sigmoid(2u). Keeping the sigmoid halves the backward pass."""
 
     TWO_ROOT = 2 * math.sqrt(2 / math.pi)
     CUBE = 0.044715
@@ -150,6 +160,7 @@ class _Gelu(torch.autograd.Function):
 
 
 def gelu(x: Tensor) -> Tensor:
+    """Return GELU(x) in its tanh form."""
     if not torch.is_grad_enabled():
         return F.gelu(x, approximate="tanh")
     return cast(Tensor, _Gelu.apply(x))  # type: ignore[no-untyped-call]
@@ -160,7 +171,7 @@ def _norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def _initial(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Truncated normal for what is learned from nothing, ones and zeros for norms and biases."""
+    """Return initial values: truncated normal for matrices, ones for norms, zeros for biases."""
     if name.endswith("bias"):
         return torch.zeros(shape)
     if "norm" in name:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from deltakwt.train.net import Kwt
-
 
 class World:
-    """The processes of a run. With one process every sum is the value itself."""
+    """The processes of a run, started by torchrun. With one process every sum is the value."""
 
     def __init__(self) -> None:
         self.size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -23,15 +21,17 @@ class World:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes files and speaks."""
+        """Return whether this process writes files and prints."""
         return self.rank == 0
 
     def sum(self, value: Tensor) -> Tensor:
+        """Return the sum over all processes."""
         if self.size > 1:
             dist.all_reduce(value)
         return value
 
     def barrier(self) -> None:
+        """Wait for all processes."""
         if self.size > 1:
             dist.barrier()
 
@@ -41,18 +41,18 @@ class World:
             dist.destroy_process_group()
 
     def sum_gradients(
-        self, net: Kwt, extra: Sequence[float]
+        self, parameters: Mapping[str, Tensor], extra: Sequence[float]
     ) -> tuple[dict[str, Tensor], list[float]]:
-        """Gradients and a few numbers summed over all processes, in one message."""
+        """Return the gradients and a few numbers, summed over all processes in one message."""
         parts = [
             (torch.zeros_like(p) if p.grad is None else p.grad).flatten()
-            for p in net.tensors.values()
+            for p in parameters.values()
         ]
         flat = torch.cat([*parts, torch.tensor(extra, device=parts[0].device)])
         flat = self.sum(flat.cpu()).to(flat.device) if self.size > 1 else flat
-        sizes = [p.numel() for p in net.tensors.values()]
+        sizes = [p.numel() for p in parameters.values()]
         *split, numbers = torch.split(flat, [*sizes, len(extra)])
-        for parameter in net.tensors.values():
+        for parameter in parameters.values():
             parameter.grad = None
-        named = zip(net.tensors.items(), split, strict=True)
+        named = zip(parameters.items(), split, strict=True)
         return {name: part.view_as(p) for (name, p), part in named}, numbers.tolist()

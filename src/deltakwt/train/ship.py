@@ -1,10 +1,10 @@
-"""Finished runs as a model for others: measured, stored small, with its card.
+"""Turn finished runs into a model for others: calibrated, stored small, measured, with a card.
 
     python -m deltakwt.train.ship RUN [RUN ...] --command CMD [--command CMD ...] [--control RUN] \
-        --to src/deltakwt/models/kwt-1 --test TEST_SET --data V001
+        --to src/deltakwt/models/kwt-1 --test TEST_SET --data V001 [--speech DIR] [--source DIR]
 
-The weights are the last run's, with silence favoured; those before it are what it started from.
-Everything in the card is measured here, on the files that are shipped.
+The weights are those of the last run; the runs before it are what it started from. Every figure in
+the card is measured here, on the files that are shipped.
 """
 
 from __future__ import annotations
@@ -14,61 +14,106 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import torch
 import typer
 from numpy.typing import NDArray
 
-from deltakwt.core.config import SILENCE
+from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
+from deltakwt.core.engine import Engine
 from deltakwt.core.model import Model, load
-from deltakwt.core.setting import PLAIN, FrontEndSetting, Thresholds
+from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting, Thresholds
+from deltakwt.data.cache import open_recordings, split_speech
+from deltakwt.data.sources import read_source
 from deltakwt.data.speech_commands import NOISE_FOLDER, Clip, Manifest, batches, draw, read
 from deltakwt.evaluate.accuracy import Evaluation, evaluate
 from deltakwt.provenance import model_name
+from deltakwt.train.calibrate import calibrate
 from deltakwt.train.card import render
 from deltakwt.weights.folder import Weights, load_folder, save_folder, write_atomically
+from deltakwt.weights.registry import cache_folder
 
-STEADY = FrontEndSetting(smooth=True, floor=2.0)
-SETTINGS = {
+SMOOTHED = FrontEndSetting(smooth=True, floor=2.0)
+THRESHOLDS = {
     "dense": "",
     "the paper's, attention only": "0.2_0.2_0.2_0.05_0.001_0.05",
     "the paper's, and the MLP": "0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1",
     "a search's on the authors' KWT-1": "0.4_0.16_0.29_0.1_0.0034_0.07_0.47_0.08",
     "wider": "0.6_0.3_0.3_0.2_0.005_0.1_0.6_0.1",
 }
-MOST_FAVOUR = 1.5
+SETTINGS = tuple(
+    Setting(Thresholds.parse(text) if text else None, front_end, name)
+    for name, text in THRESHOLDS.items()
+    for front_end in (PLAIN, SMOOTHED)
+)
+MOST_BIAS = 1.5
+SPEECH_CUTS = 3000
 SNR_DB = (None, 20, 15, 10, 5, 0)  # None: as recorded
 Facts = dict[str, Any]
 
 
-def store(runs: list[Path], target: Path, tests: list[Manifest], spoken: Manifest) -> Facts:
-    """Write the last run's weights to `target`, in 16 bits if the confusion stays the same.
+def store(
+    runs: list[Path],
+    target: Path,
+    tests: list[Manifest],
+    validation: Manifest,
+    speech: Path | None = None,
+) -> Facts:
+    """Write the last run's weights to `target`, as float16 if the test confusions stay the same.
 
-    Silence is favoured as far as that costs no word of `spoken`, which are validation clips.
+    A run that is not calibrated yet is calibrated on the validation clips and on the validation
+    speakers of `speech`. Then silence is favoured as far as that costs no validation word.
     """
     weights = load_folder(runs[-1])
-    told = [_without_paths(load_folder(run).training) for run in runs]
-    favour = spare(load(runs[-1]), spoken)
-    bias = weights.tensors["head.bias"].copy()
-    bias[weights.config.labels.index(SILENCE)] += favour
-    tensors = {**weights.tensors, "head.bias": bias}
-    made = Weights(weights.config, tensors, {"runs": told, "silence_bias": favour})
+    facts = [_without_paths(load_folder(run).training) for run in runs]
+    calibration = weights.training.get("calibration")
+    tensors = dict(weights.tensors)
+    if calibration is None:
+        calibration = _calibrate(weights, validation, speech)
+        for name in ("head.weight", "head.bias"):
+            tensors[name] = tensors[name] / np.float32(calibration["temperature"])
+    bias = spare_bias(Engine(weights.config, tensors), validation, weights.config.labels)
+    tensors["head.bias"] = tensors["head.bias"].copy()
+    tensors["head.bias"][weights.config.labels.index(SILENCE)] += bias
+    training = {"runs": facts, "silence_bias": bias, "calibration": calibration}
+    made = Weights(weights.config, tensors, training)
     (target / "profiles.json").unlink(missing_ok=True)  # found for other weights
     save_folder(target, made)
-    full = [_answers(load(target), test) for test in tests]
+    full = [_run(load(target), test, DENSE).confusion for test in tests]
     save_folder(target, made, half=True)
-    small = [_answers(load(target), test) for test in tests]
+    small = [_run(load(target), test, DENSE).confusion for test in tests]
     same = all(map(np.array_equal, small, full))
     if not same:
         save_folder(target, made)
-    return {"half": same, "runs": told, "silence_bias": favour}
+    return {"half": same, **training}
 
 
-def spare(model: Model, spoken: Manifest) -> float:
-    """How much nearer silence may come, in steps of a quarter, before a right answer is lost."""
-    least = MOST_FAVOUR
-    silence = model.labels.index(SILENCE)
-    for part, sounds in batches(spoken, 512, 2, _unreadable):
-        true = np.array([model.labels.index(clip.label) for clip in part])
-        logits = model.engine.batch(sounds).logits
+def _calibrate(weights: Weights, validation: Manifest, speech: Path | None) -> Facts:
+    engine, labels = Engine(weights.config, weights.tensors), weights.config.labels
+    logits, true = [], []
+    for clips, sounds in batches(validation, 512, 2, _unreadable):
+        logits.append(engine.batch(sounds).logits)
+        true += [labels.index(clip.label) for clip in clips]
+    if speech is not None:
+        held = split_speech(open_recordings(speech, cache_folder() / "audio"))[1]
+        places = np.random.default_rng(0).integers(0, held.samples, SPEECH_CUTS)
+        for part in np.array_split(places, SPEECH_CUTS // 500):
+            cuts = np.stack([held.cut(int(place), CLIP_SAMPLES) for place in part])
+            logits.append(engine.batch(cuts.astype(np.float32) / 32768).logits)
+            true += [labels.index(UNKNOWN)] * len(part)
+    fitted = calibrate(torch.from_numpy(np.concatenate(logits)), torch.tensor(true))
+    return fitted.to_json()
+
+
+def spare_bias(engine: Engine, validation: Manifest, labels: tuple[str, ...]) -> float:
+    """Return how much can be added to the logit of silence before a right answer is lost.
+
+    The result is a multiple of a quarter, at most 1.5.
+    """
+    least = MOST_BIAS
+    silence = labels.index(SILENCE)
+    for part, sounds in batches(validation, 512, 2, _unreadable):
+        true = np.array([labels.index(clip.label) for clip in part])
+        logits = engine.batch(sounds).logits
         right = (logits.argmax(axis=1) == true) & (true != silence)
         margins = logits.max(axis=1) - logits[:, silence]
         least = min([least, *margins[right].tolist()])
@@ -76,71 +121,59 @@ def spare(model: Model, spoken: Manifest) -> float:
 
 
 def _without_paths(training: Facts) -> Facts:
-    """A run's plan and result, clean of the machine it ran on."""
+    """Return a run's plan and result without the paths of the machine it ran on."""
+    if "plan" not in training:
+        return training
     plan = dict(training["plan"])
-    plan["data"] = [Path(folder).name for folder in plan["data"]]
-    plan["teacher"] = model_name(plan["teacher"]) if plan["teacher"] else ""
+    for key in ("data", "speech", "sounds"):
+        plan[key] = [Path(folder).name for folder in plan.get(key, ())]
+    plan["rooms"] = Path(plan.get("rooms", "")).name
+    plan["teachers"] = [model_name(name) for name in plan.get("teachers", ())]
+    plan["hints"] = model_name(plan["hints"]) if plan.get("hints") else ""
     return {**training, "plan": plan}
 
 
 def training_log(runs: list[Path]) -> str:
-    """The logs of all runs as one CSV, with the run's number before the epoch's."""
+    """Return the logs of all runs as one CSV, with the number of the run in the first column."""
     text = ""
     for number, run in enumerate(runs, 1):
-        head, *rows = (run / "log.csv").read_text(encoding="utf-8").splitlines()
-        text = text or f"run,{head}\n"
-        text += "".join(f"{number},{row}\n" for row in rows)
+        if (run / "log.csv").is_file():
+            head, *rows = (run / "log.csv").read_text(encoding="utf-8").splitlines()
+            text = text or f"run,{head}\n"
+            text += "".join(f"{number},{row}\n" for row in rows)
     return text
 
 
-def _answers(model: Model, manifest: Manifest) -> NDArray[np.int64]:
-    """(labels, labels): the confusion, dense."""
-    return _run(model, manifest).confusion
-
-
 def measure(model: Model, control: Model | None, test_set: Path, data: Path) -> Facts:
-    """Every figure of the card; `control` learned as long, without thresholds in the loop."""
+    """Return every figure of the card. `control` was trained without thresholds in the loop."""
     protocols = {
         ("test", silence): draw(test_set, silence=silence) for silence in ("zero", "noise")
     } | {("val", silence): draw(data, "val", silence) for silence in ("zero", "noise")}
-    dense = {key: _run(model, manifest) for key, manifest in protocols.items()}
-    settings = [
-        _setting(model, protocols["test", "noise"], name, text, steady)
-        for name, text in SETTINGS.items()
-        for steady in (PLAIN, STEADY)
-    ]
+    dense = {key: _run(model, manifest, DENSE) for key, manifest in protocols.items()}
+    noisy = protocols["test", "noise"]
+    plain = [setting for setting in SETTINGS if setting.front_end == PLAIN]
     return {
         "dense": {f"{split} {silence}": run.to_json() for (split, silence), run in dense.items()},
-        "settings": settings,
-        "control": [
-            _setting(control, protocols["test", "noise"], name, text, PLAIN)
-            for name, text in SETTINGS.items()
-            if control
-        ],
+        "settings": [_with_setting(model, noisy, setting) for setting in SETTINGS],
+        "control": [_with_setting(control, noisy, setting) for setting in plain if control],
         "noise": [_in_noise(model, test_set, data, snr) for snr in SNR_DB],
     }
 
 
-def _run(
-    model: Model,
-    manifest: Manifest,
-    thresholds: Thresholds | None = None,
-    steady: FrontEndSetting = PLAIN,
-) -> Evaluation:
-    model.thresholds, model.steady = thresholds, steady
+def _run(model: Model, manifest: Manifest, setting: Setting) -> Evaluation:
+    model.setting = setting
     return evaluate(model, manifest)
 
 
-def _setting(model: Model, noisy: Manifest, name: str, text: str, steady: FrontEndSetting) -> Facts:
-    """Accuracy in both protocols and MACs of words and of real noise, from two runs."""
-    thresholds = Thresholds.parse(text) if text else None
-    result = _run(model, noisy, thresholds, steady)
-    zero = _run(model, draw(noisy.root, silence="zero"), thresholds, steady)
-    macs, silence = zero.macs, result.counts_by_class["_silence_"].macs
+def _with_setting(model: Model, noisy: Manifest, setting: Setting) -> Facts:
+    """Return the accuracy in both protocols and the MACs of words and of recorded noise."""
+    result = _run(model, noisy, setting)
+    zero = _run(model, draw(noisy.root, silence="zero"), setting)
+    macs, silence = zero.macs, result.counts_by_class[SILENCE].macs
     return {
-        "name": name,
-        "thresholds": text,
-        "steady": str(steady),
+        "name": setting.name,
+        "thresholds": str(setting.thresholds or ""),
+        "front_end": str(setting.front_end),
         "zero": zero.accuracy,
         "noise": result.accuracy,
         "mhsa_percent": macs.mhsa_percent if macs else None,
@@ -150,27 +183,27 @@ def _setting(model: Model, noisy: Manifest, name: str, text: str, steady: FrontE
 
 
 def _in_noise(model: Model, test_set: Path, data: Path, snr_db: int | None) -> Facts:
-    """Accuracy on the spoken test clips with background noise at a signal-to-noise ratio."""
+    """Return the accuracy on spoken test clips with background noise, dense, two front ends."""
     spoken = draw(test_set)
-    clips = tuple(clip for clip in spoken.clips if clip.label != "_silence_")
+    clips = tuple(clip for clip in spoken.clips if clip.label != SILENCE)
     rng = np.random.default_rng(0)
     noises = _noises(data)
-    right = {PLAIN: 0, STEADY: 0}
+    right = {PLAIN: 0, SMOOTHED: 0}
     for part, sounds in batches(replace(spoken, clips=clips), 512, 2, _unreadable):
         mixed = sounds if snr_db is None else _mix(sounds, noises, snr_db, rng)
         true = np.array([model.labels.index(clip.label) for clip in part])
-        for steady in right:
-            logits = model.engine.batch(mixed, steady=steady).logits
-            right[steady] += int((logits.argmax(axis=1) == true).sum())
+        for front_end in right:
+            logits = model.engine.batch(mixed, Setting(front_end=front_end)).logits
+            right[front_end] += int((logits.argmax(axis=1) == true).sum())
     return {
         "snr_db": snr_db,
         "plain": right[PLAIN] / len(clips),
-        "steady": right[STEADY] / len(clips),
+        "smoothed": right[SMOOTHED] / len(clips),
     }
 
 
 def _noises(data: Path) -> list[NDArray[np.float32]]:
-    """Ten seconds of every recorded noise."""
+    """Return ten seconds of every recorded noise."""
     manifest = Manifest(data, "test", "noise", 0, ())
     names = sorted(path.name for path in (data / NOISE_FOLDER).glob("*.wav"))
     cuts = [[Clip(f"{NOISE_FOLDER}/{n}", "", 16_000 * s) for s in range(1, 11)] for n in names]
@@ -202,16 +235,25 @@ def _mix(
 
 def ship(
     runs: Annotated[list[Path], typer.Argument(help="Folders of finished runs, in order.")],
-    to: Annotated[Path, typer.Option(help="Model folder to write.")],
+    to: Annotated[Path, typer.Option(help="Write the model to this folder.")],
     test: Annotated[Path, typer.Option(help="The official v0.02 test set.")],
     data: Annotated[Path, typer.Option(help="Speech Commands with a validation split.")],
     command: Annotated[list[str], typer.Option(help="The command of each run, for the card.")],
-    control: Annotated[Path | None, typer.Option(help="A run without thresholds.")] = None,
-    also: Annotated[str, typer.Option(help="What else it learned from, for the card.")] = "",
+    control: Annotated[
+        Path | None, typer.Option(help="A run without thresholds, to compare with.")
+    ] = None,
+    speech: Annotated[
+        Path | None, typer.Option(help="Running speech, to calibrate a run that is not yet.")
+    ] = None,
+    source: Annotated[
+        list[Path] | None,
+        typer.Option(help="A data folder to name in the card, beside those of the runs."),
+    ] = None,
 ) -> None:
     """Store, measure and describe a trained model."""
     tests = [draw(test, silence=silence) for silence in ("zero", "noise")]
-    stored = store(runs, to, tests, draw(data, "val")) | {"also": also}
+    stored = store(runs, to, tests, draw(data, "val"), speech)
+    stored["sources"] = [read_source(folder).to_json() for folder in source or []]
     log = training_log(runs)
     write_atomically(to / "training.csv", log.encode())
     facts = measure(load(to), load(control) if control else None, test, data)

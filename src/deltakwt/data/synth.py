@@ -1,11 +1,11 @@
-"""Training speech from nothing: espeak-ng says the words in many voices, speeds and pitches."""
+"""Synthetic training speech: espeak-ng says the words in many voices, speeds and pitches."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +16,17 @@ from numpy.typing import NDArray
 
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.train.cache import loudest_second, samples
+from deltakwt.data.cache import Progress, loudest_second, read_start
+from deltakwt.data.sources import DataSource, write_source
 
 ACCENTS = (
     *("en-us", "en-gb", "en-gb-x-rp", "en-gb-scotland", "en-gb-x-gbclan", "en-gb-x-gbcwmd"),
     *("en-029", "en-us-nyc"),
 )
 SPEAKERS = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "f1", "f2", "f3", "f4", "f5", "croak")
-QUIET = 0.01  # of the loudest sample: before and after this, nothing is said
-TAKES = 3  # of a word by a voice: other speeds and pitches
-# Said to be rejected: everyday words, short and long, that begin and end in many ways.
+QUIET = 0.01  # of the peak: quieter sound at both ends is not part of the word
+TAKES = 3  # recordings of a word per voice, at different speeds and pitches
+# Words for the `_unknown_` class: everyday words, short and long, with many sounds.
 OTHER_WORDS = """
     about again all and apple are away baby back ball bed before better big bird black blue book
     box boy bring brother but call can car cat chair change city close coffee cold come computer
@@ -42,24 +43,30 @@ OTHER_WORDS = """
     thing think three time today together tomorrow tree try turn two uncle under until up very
     voice wait walk wall want warm watch water way week well what when where white who why window
     winter with woman wonder word work world write year yellow yes yesterday you young zero
-    """.split()  # noqa: SIM905 (a list of quoted words is no pleasure to read)
+    """.split()  # noqa: SIM905 (200 quoted words would be harder to read)
+
+SOURCE = DataSource(
+    "Synthetic speech",
+    "made for this model by espeak-ng, a GPL-3.0 program",
+    "https://github.com/espeak-ng/espeak-ng",
+)
 
 
 @dataclass(frozen=True)
 class Take:
-    """One saying of a word."""
+    """One recording of a word."""
 
     text: str
     voice: str
-    number: int  # of the takes of this voice
+    number: int  # counts the takes of this voice
 
     @property
     def name(self) -> str:
-        """A voice is a speaker: all its takes fall into one split."""
+        """Return the file name. A voice is a speaker, so that all its takes fall into one split."""
         return f"{self.voice.replace('+', '-')}_nohash_{self.number}.wav"
 
     def command(self, program: str, path: Path) -> list[str]:
-        """Speed and pitch follow from the take's own name, so they are always the same."""
+        """Return the espeak-ng command. Speed and pitch are a hash of the take: always the same."""
         digest = hashlib.sha256(f"{self.text}|{self.voice}|{self.number}".encode()).digest()
         speed, pitch = 125 + digest[0] * 95 // 255, digest[1] * 99 // 255
         options = ("-v", self.voice, "-s", f"{speed}", "-p", f"{pitch}", "-w", str(path))
@@ -69,13 +76,13 @@ class Take:
 def speak(
     words: Sequence[str],
     folder: Path,
-    told: Callable[[int, int], None] = lambda done, of: None,
+    progress: Progress = lambda done, total: None,
     takes: int = TAKES,
     others: int = 1000,
 ) -> None:
-    """Fill `folder` with word folders: the wanted words in every voice, other words in some.
+    """Fill `folder` with word folders: the wanted words in every voice, `others` other clips.
 
-    What is there already is kept, so a stopped run goes on where it was.
+    Existing files are kept, so that a stopped run continues.
     """
     program = shutil.which("espeak-ng")
     if program is None:
@@ -89,11 +96,12 @@ def speak(
     jobs = wanted + list(_other_words(words, folder, voices(program), others))
     with ThreadPoolExecutor(4) as pool:
         for done, _ in enumerate(pool.map(lambda job: _say(program, *job), jobs), 1):
-            told(done, len(jobs))
+            progress(done, len(jobs))
+    write_source(folder, SOURCE)
 
 
 def voices(program: str) -> list[str]:
-    """Accents times speakers, of the accents this espeak-ng has."""
+    """Return all voices: every accent that this espeak-ng has, with every speaker."""
     listed = _run([program, "--voices=en"]).split()
     return [f"{accent}+{speaker}" for accent in ACCENTS if accent in listed for speaker in SPEAKERS]
 
@@ -101,13 +109,13 @@ def voices(program: str) -> list[str]:
 def _other_words(
     words: Sequence[str], folder: Path, voices: list[str], count: int
 ) -> Iterator[tuple[Path, Take]]:
-    """`count` sayings of words that share no part with the wanted ones."""
+    """Yield `count` recordings of words that are not wanted, and of parts of wanted phrases."""
     taken = {part.lower() for word in words for part in word.split()}
     rng = np.random.default_rng(0)
     allowed = [word for word in OTHER_WORDS if word not in taken]
     parts = sorted({part for word in words if " " in word for part in word.split()})
     for number in range(count):
-        # A part of a phrase is not the phrase: "robot" alone must not open "hey robot".
+        # A part of a phrase is not the phrase: "robot" alone must not trigger "hey robot".
         one_part = parts and number % 5 == 0
         word = str(rng.choice(parts if one_part else allowed))
         if word not in words:
@@ -122,7 +130,7 @@ def _say(program: str, folder: Path, take: Take) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _run(take.command(program, part))
-        clip = centred(samples(part))
+        clip = centred(read_start(part))
         soundfile.write(part, clip, SAMPLE_RATE, format="WAV", subtype="PCM_16")
         part.rename(path)
     except (OSError, soundfile.SoundFileError) as error:
@@ -130,7 +138,7 @@ def _say(program: str, folder: Path, take: Take) -> None:
 
 
 def centred(sound: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(16000,): the spoken part in the middle of a second, or its loudest second."""
+    """(16000,): the spoken part in the middle of a second; if it is longer, its loudest second."""
     loud = np.flatnonzero(np.abs(sound) > QUIET * np.abs(sound).max())
     spoken = sound[loud[0] : loud[-1] + 1] if len(loud) else sound[:0]
     room = max(0, CLIP_SAMPLES - len(spoken))

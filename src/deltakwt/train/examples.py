@@ -1,0 +1,340 @@
+"""Examples: which clips an epoch holds, and how they become the input of a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Generator, Tensor
+
+from deltakwt.core.config import CLIP_SAMPLES, FRAMES, SILENCE, UNKNOWN
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.data.cache import Places, Recordings
+from deltakwt.data.speech_commands import split_of
+from deltakwt.train import augment
+from deltakwt.train.augment import MARGIN, RAW_SAMPLES
+from deltakwt.train.features import front_end_settings, masks, mel_energies, mfcc, some_frames
+from deltakwt.train.plan import Plan
+
+SILENT, SPEECH = -1, -2  # in place of a row: a sound or a cut of speech that is drawn later
+FEWEST_CLIPS = 5  # training clips of a word
+SOFT_SHIFT = 4_000  # a teacher's answer holds for a word that moved by less than this (samples)
+BABBLE = (3, 8)  # voices: at least 3, fewer than 8
+
+
+@dataclass(frozen=True)
+class Material:
+    """The sound of one split: words, and optionally speech, other sounds and rooms."""
+
+    clips: Recordings  # words of all splits; a `Task` knows which belong to which
+    speech: Recordings = field(default_factory=Recordings)
+    sounds: tuple[Recordings, ...] = ()  # one per folder, each drawn equally often
+    rooms: Tensor | None = None  # (n, 12800) impulse responses
+
+
+@dataclass(frozen=True)
+class Task:
+    """The word clips of one split, by label."""
+
+    labels: tuple[str, ...]
+    wanted: Places  # rows of the keyword clips
+    wanted_label: Places  # their labels
+    others: Places  # rows of all other words
+
+    def epoch(
+        self,
+        seed: int,
+        epoch: int,
+        unknown_share: float = 0.1,
+        silence_share: float = 0.1,
+        speech_share: float = 0.0,
+    ) -> tuple[Places, Places]:
+        """Return the rows (or SILENT or SPEECH) and the labels of one epoch, shuffled.
+
+        The shares are relative to the number of keyword clips. Other words change every epoch.
+        """
+        rng = np.random.default_rng((seed, epoch))
+        rows, labels = [self.wanted], [self.wanted_label]
+
+        def add(part: Places, label: str) -> None:
+            rows.append(part)
+            labels.append(np.full(len(part), self.labels.index(label)))
+
+        def count(share: float) -> int:
+            return int(np.ceil(share * len(self.wanted)))
+
+        if UNKNOWN in self.labels and len(self.others):
+            number = min(count(unknown_share), len(self.others))
+            add(rng.choice(self.others, number, replace=False), UNKNOWN)
+        if UNKNOWN in self.labels and speech_share:
+            add(np.full(count(speech_share), SPEECH), UNKNOWN)
+        if SILENCE in self.labels:
+            add(np.full(count(silence_share), SILENT), SILENCE)
+        order = rng.permutation(sum(map(len, rows)))
+        return np.concatenate(rows)[order], np.concatenate(labels)[order]
+
+
+def make_task(clips: Recordings, labels: Sequence[str], split: str) -> Task:
+    """Return the task on one split of the clips: "train", "val" or "test"."""
+    number = {label: index for index, label in enumerate(labels)}
+    inside = np.array([split_of(file) == split for file in clips.files], bool)
+    label = np.array([number.get(file.split("/")[0], -1) for file in clips.files], np.int64)
+    wanted = np.flatnonzero(inside & (label >= 0))
+    return Task(tuple(labels), wanted, label[wanted], np.flatnonzero(inside & (label < 0)))
+
+
+def check(training: Task, validation: Task, has_speech: bool = False) -> None:
+    """Raise an error if the data cannot teach the labels."""
+    for index, word in enumerate(training.labels):
+        clips = int(np.sum(training.wanted_label == index))
+        if word not in (SILENCE, UNKNOWN) and clips < FEWEST_CLIPS:
+            raise DeltakwtError(
+                f"word {word!r}: {clips} training clips, at least {FEWEST_CLIPS} are needed;"
+                " record more, leave the word out, or make some with --synth"
+            )
+    if UNKNOWN in training.labels and not len(training.others) and not has_speech:
+        raise DeltakwtError(
+            f"no clips of other words, so {UNKNOWN} cannot be learned;"
+            " add folders of other words, --speech or --synth"
+        )
+    if not len(validation.wanted):
+        raise DeltakwtError(
+            "no clip falls into the validation split (a tenth of the speakers); add more clips"
+        )
+
+
+class HardNegatives:
+    """Places in the training speech on which the model fired. They are replayed until learned."""
+
+    FIRED, LEARNED = 0.12, 0.04  # keyword probability that adds a place, and that removes it
+    MOST, DROPPED = 30_000, 6_000  # a full pool drops its easiest places
+    FEWEST = 200  # places needed before any is replayed
+    JITTER = 800  # samples by which a replayed place moves
+
+    def __init__(self) -> None:
+        self.scores: dict[int, float] = {}  # place -> last keyword probability
+        self._order: list[int] | None = None
+
+    def update(self, places: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
+        """Add, keep or remove the places of a batch by the model's keyword probabilities."""
+        for place, score in zip(places.tolist(), scores.tolist(), strict=True):
+            if score > self.FIRED or (place in self.scores and score >= self.LEARNED):
+                self.scores[place] = score
+            else:
+                self.scores.pop(place, None)
+        if len(self.scores) > self.MOST:
+            for place in sorted(self.scores, key=lambda key: self.scores[key])[: self.DROPPED]:
+                del self.scores[place]
+        self._order = None
+
+    def draw(self, count: int, share: float, total: int, rng: Generator) -> NDArray[np.int64]:
+        """(count,) places: `share` of them from the pool, the others anywhere in the speech."""
+        places = (torch.rand(count, generator=rng, dtype=torch.float64) * total).long()
+        replay = torch.rand(count, generator=rng) < share
+        index = torch.rand(count, generator=rng, dtype=torch.float64)
+        if len(self.scores) > self.FEWEST:
+            self._order = self._order or list(self.scores)
+            pool = torch.tensor(self._order)
+            places = torch.where(replay, pool[(index * len(pool)).long()], places)
+        return places.numpy()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the pool as tensors for the checkpoint."""
+        places = torch.tensor(list(self.scores), dtype=torch.int64)
+        scores = torch.tensor(list(self.scores.values()), dtype=torch.float64)
+        return {"places": places, "scores": scores}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> HardNegatives:
+        pool = cls()
+        pairs = zip(tensors["places"].tolist(), tensors["scores"].tolist(), strict=True)
+        pool.scores = dict(pairs)
+        return pool
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The input of one forward pass."""
+
+    features: Tensor  # (B, 98, 40)
+    clear: Tensor | None  # (B, 98, 40) without noise, plain front end; for layer-wise distillation
+    labels: Tensor  # (B,)
+    negative: Tensor  # (B,) bool: running speech or silence, whose weight in the loss grows
+    taught: Tensor  # (B,) bool: a teacher's answer is known
+    answers: Tensor  # (B, labels) the teachers' answers; zero where not known
+    places: NDArray[np.int64]  # (B,) place in the speech, -1 for all other examples
+    chosen: Tensor | None  # frames to use; None: all
+    scale: float  # factor of the thresholds in the loop
+
+
+class ShardMaker:
+    """Makes shards. A shard depends on the plan, its number and the hard negatives only."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        material: Material,
+        hard: HardNegatives,
+        device: torch.device,
+        answers: tuple[Places, Tensor] | None = None,  # rows, and the teachers' answers to them
+    ) -> None:
+        self.plan, self.material, self.hard, self.device = plan, material, hard, device
+        self.unknown = plan.labels.index(UNKNOWN) if UNKNOWN in plan.labels else -1
+        self.answers = torch.zeros(0, len(plan.labels)) if answers is None else answers[1]
+        self.answer_of = {} if answers is None else {int(r): n for n, r in enumerate(answers[0])}
+
+    def shard(self, rows: Places, labels: Places, number: int, part: float) -> Shard:
+        """Return shard `number` of the run, at `part` (0 to 1) of it."""
+        plan, recipe = self.plan, self.plan.recipe
+        rng = Generator().manual_seed((plan.seed << 40) + number)
+        word, speech = torch.from_numpy(rows >= 0), torch.from_numpy(rows == SPEECH)
+        answer = torch.from_numpy(labels)
+        raw, places = self._raw(rows, rng)
+        rate = augment.stretch_rates(len(rows), recipe, rng)
+        keyword = word & (answer != self.unknown)
+        shift, cut = self._shifts(raw, keyword, speech, rate, rng)
+        clear = augment.place_clips(raw, shift, rate)
+        clear = augment.add_rooms(clear, self.material.rooms, recipe.room_chance, rng)
+        background, talker = self._backgrounds(len(rows), rng)
+        ratio = augment.snr_levels(talker, recipe, rng)
+        ratio = torch.where(word | speech, ratio, torch.inf)
+        clips = augment.mix(clear, background, ratio)
+        clips = augment.band_limit(clips, recipe.band_chance, rng)
+        clips = augment.change_gain(clips, recipe, rng)
+        clips = augment.add_hiss(clips, recipe, rng)
+        clips = augment.round_to_16_bits(clips, recipe, rng)
+        taught, answers = self._answers(rows, keyword & ~cut & (shift.abs() < SOFT_SHIFT))
+
+        smooth, floor = front_end_settings(len(rows), recipe, rng)
+        hidden = masks(len(rows), recipe, plan.mask_strength(part), rng)
+        chosen = some_frames(FRAMES, plan.token_group(part), rng)
+        low, high = plan.delta_scale
+        scale = low + (high - low) * float(torch.rand((), generator=rng))
+        to = self.device
+        features = mfcc(mel_energies(clips.to(to)), smooth.to(to), floor.to(to))
+        return Shard(
+            features.masked_fill(hidden.to(to), 0.0),
+            mfcc(mel_energies(clear.to(to))) if part < plan.layerwise else None,
+            torch.where(cut, self.unknown, answer).to(to),
+            (speech | ~(word | speech)).to(to),
+            taught.to(to),
+            answers.to(to),
+            places,
+            None if chosen is None else chosen.to(to),
+            scale,
+        )
+
+    def _raw(self, rows: Places, rng: Generator) -> tuple[Tensor, NDArray[np.int64]]:
+        """(B, 24000) sound with a margin at both ends, and the places of the cuts of speech."""
+        raw = torch.zeros(len(rows), RAW_SAMPLES)
+        raw[:, MARGIN:-MARGIN] = _floats(self.material.clips.clips(rows))
+        places = np.full(len(rows), -1)
+        if len(silent := np.flatnonzero(rows == SILENT)):
+            raw[silent] = silence(self.material.sounds, len(silent), RAW_SAMPLES, rng)
+        if len(spoken := np.flatnonzero(rows == SPEECH)):
+            speech, count = self.material.speech, len(spoken)
+            drawn = self.hard.draw(count, self.plan.hard_share, speech.samples, rng)
+            jitter = torch.randint(-self.hard.JITTER, self.hard.JITTER, (count,), generator=rng)
+            starts = drawn + jitter.numpy() - MARGIN
+            cuts = _floats(np.stack([speech.cut(int(at), RAW_SAMPLES) for at in starts]))
+            piece = torch.rand(count, generator=rng) < self.plan.recipe.piece_chance
+            raw[spoken] = torch.where(piece[:, None], augment.isolate_pieces(cuts, rng), cuts)
+            places[spoken] = np.where(piece.numpy(), -1, drawn)
+        return raw, places
+
+    def _shifts(
+        self, raw: Tensor, keyword: Tensor, speech: Tensor, rate: Tensor, rng: Generator
+    ) -> tuple[Tensor, Tensor]:
+        """(B,) samples to move each clip by, and (B,) bool: a keyword that is cut off."""
+        recipe, count = self.plan.recipe, len(raw)
+        extent = augment.word_extent(raw[:, MARGIN:-MARGIN])
+        whole = augment.shifts(extent, rate, recipe, rng)
+        away = augment.cut_off_shifts(extent, rate, recipe, rng)
+        free = torch.where(speech, 0.0, augment.free_shifts(count, recipe, rng))
+        chance = recipe.cut_chance if self.unknown >= 0 else 0.0
+        cut = keyword & (torch.rand(count, generator=rng) < chance)
+        return torch.where(keyword, torch.where(cut, away, whole), free), cut
+
+    def _backgrounds(self, count: int, rng: Generator) -> tuple[Tensor, Tensor]:
+        """(B, 16000) sounds (60%), babble (20%), one talker (10%), noise; (B,) bool: a talker."""
+        kind = torch.rand(count, generator=rng)
+        speech = self.material.speech
+        background = sound_cuts(self.material.sounds, count, CLIP_SAMPLES, rng)
+        noise = 0.03 * augment.coloured_noise(count, CLIP_SAMPLES, rng)
+        background = torch.where(kind[:, None] < 0.9, background, noise)
+        voices = torch.randint(*BABBLE, (count,), generator=rng)
+        talker = (
+            (kind >= 0.8) & (kind < 0.9) if speech.files else torch.zeros(count, dtype=torch.bool)
+        )
+        for row in torch.nonzero((kind >= 0.6) & (kind < 0.9))[:, 0].tolist():
+            if not speech.files:
+                break
+            number = 1 if talker[row] else int(voices[row])
+            places = torch.rand(number, generator=rng, dtype=torch.float64) * speech.samples
+            cuts = _floats(np.stack([speech.cut(int(at), CLIP_SAMPLES) for at in places]))
+            level = cuts.square().mean(1, keepdim=True).sqrt() + 50 / 32768
+            background[row] = (cuts / level).sum(0)
+        return background, talker
+
+    def _answers(self, rows: Places, usable: Tensor) -> tuple[Tensor, Tensor]:
+        """(B,) bool and (B, labels): the teachers' answers where they are known."""
+        index = torch.tensor([self.answer_of.get(int(row), -1) for row in rows])
+        taught = usable & (index >= 0)
+        answers = torch.zeros(len(rows), len(self.plan.labels))
+        answers[taught] = self.answers[index[taught]]
+        return taught, answers
+
+
+def sound_cuts(sounds: Sequence[Recordings], count: int, samples: int, rng: Generator) -> Tensor:
+    """(count, samples): every folder, and every file of it, equally often; noise if none."""
+    if not sounds:
+        return 0.3 * augment.coloured_noise(count, samples, rng)
+    draws = torch.rand(count, 3, generator=rng, dtype=torch.float64).tolist()
+    cuts = np.empty((count, samples), np.int16)
+    for row, (folder, file, part) in enumerate(draws):
+        chosen = sounds[int(folder * len(sounds))]
+        cuts[row] = chosen.cut_file(int(file * len(chosen.files)), part, samples)
+    return _floats(cuts)
+
+
+def silence(sounds: Sequence[Recordings], count: int, samples: int, rng: Generator) -> Tensor:
+    """(count, samples): recorded sounds (78%), synthetic noise (10%), digital zero (12%).
+
+    Levels are drawn down to -80 dB: a quiet room is silence, and so is a running tap.
+    """
+    kind = torch.rand(count, 1, generator=rng)
+    recorded = sound_cuts(sounds, count, samples, rng)
+    level = 10 ** (-4 * torch.rand(count, 1, generator=rng) ** 1.5)
+    noise = 0.1 * augment.coloured_noise(count, samples, rng)
+    clips = torch.where(kind < 0.78, recorded, noise) * level
+    return torch.where(kind < 0.88, clips, 0.0).clamp(-1, 1)
+
+
+def validation_clips(material: Material, task: Task, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """(n, 16000) clips and labels of a whole split; 10% unknown, 10% silence.
+
+    Half of the silence is digital zero, half recorded sound at all levels.
+    """
+    rows, labels = task.epoch(seed, 0)
+    clips = _floats(material.clips.clips(rows))
+    silent = torch.from_numpy(rows == SILENT).nonzero()[:, 0][::2]
+    rng = Generator().manual_seed(seed)
+    if len(silent):
+        level = 10 ** (-2 * torch.rand(len(silent), 1, generator=rng))
+        clips[silent] = level * sound_cuts(material.sounds, len(silent), CLIP_SAMPLES, rng)
+    return clips, torch.from_numpy(labels)
+
+
+def validation_speech(material: Material, count: int, seed: int = 0) -> Tensor:
+    """(count, 16000) cuts of validation speech; none if there is none."""
+    if not material.speech.files:
+        return torch.zeros(0, CLIP_SAMPLES)
+    places = np.random.default_rng(seed).integers(0, material.speech.samples, count)
+    return _floats(np.stack([material.speech.cut(int(at), CLIP_SAMPLES) for at in places]))
+
+
+def _floats(samples: NDArray[np.int16]) -> Tensor:
+    return torch.from_numpy(samples.astype(np.float32)).div_(32768)
