@@ -1,6 +1,6 @@
 """Measure every speed target in one run and print it beside what was reached.
 
-    python benchmarks/reach.py --model MODEL --data TEST_SET [--profile lossless] [--room ROOM]
+    python benchmarks/reach.py --model MODEL --data TEST_SET [--profile accurate] [--room ROOM]
                                [--out benchmarks/results]
 
 MODEL is a model folder or an authors' .tflite file, `--profile` is the setting without loss, and
@@ -45,7 +45,7 @@ def main() -> None:
     options = _arguments()
     path = resolve(options.model)
     model, weights, data = load(path), load_weights(path), Path(options.data)
-    lossless, room = model.profiles[options.profile], model.profiles[options.room]
+    accurate, room = model.profiles[options.profile], model.profiles[options.room]
     say = lambda text: print(f"... {text}", file=sys.stderr)  # noqa: E731
     peers = ("ort", "openvino", "litert")
     settings = Options(clips=options.clips, rounds=options.rounds, peers=peers)
@@ -57,11 +57,11 @@ def main() -> None:
     grown = Model(KWT3, Engine(KWT3, wide.tensors), model.profiles, "grown to kwt-3")
     few = Options(clips=options.clips // 3, noise=8, rounds=3, peers=("ort",))
     kwt3 = benchmark(grown, wide, path, data, few, say)
-    lines = [*_speed(kwt1, lossless.name, room.name), *_wide(kwt3, lossless.name)]
+    lines = [*_speed(kwt1, accurate.name, room.name), *_wide(kwt3, accurate.name)]
     say("the whole test set on all cores")
-    lines.append(_test_set(model, lossless, data))
+    lines.append(_test_set(model, accurate, data))
     say("counting instructions")
-    lines += _instructions(model, weights, lossless, data)
+    lines += _instructions(model, weights, accurate, data)
     lines.append(_memory(path))
     _print(lines)
     document = {
@@ -83,7 +83,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True)
     parser.add_argument("--data", required=True)
-    parser.add_argument("--profile", default="lossless")
+    parser.add_argument("--profile", default="accurate")
     parser.add_argument("--room", default=None)
     parser.add_argument("--clips", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=5)
@@ -127,13 +127,13 @@ def _ratio(slow: float | None, fast: float | None) -> float | None:
     return None if slow is None or fast is None else slow / fast
 
 
-def _speed(found: dict[str, Any], lossless: str, room: str) -> list[Line]:
+def _speed(found: dict[str, Any], accurate: str, room: str) -> list[Line]:
     isas = available_isas()
     best = f"deltakwt {isas[-1]}"
     ort = {part: _ms(found, BASELINE, part=part) for part in ("all", "zero", "noise")}
-    dense, delta = _ms(found, best), _ms(found, best, lossless)
-    sound = _ms(found, best, lossless, source="audio")
-    zero, noise = _ms(found, best, lossless, "zero"), _ms(found, best, room, "noise")
+    dense, delta = _ms(found, best), _ms(found, best, accurate)
+    sound = _ms(found, best, accurate, source="audio")
+    zero, noise = _ms(found, best, accurate, "zero"), _ms(found, best, room, "noise")
     own = f"[{isas[-1]}] "
     lines = [
         _line(own + "dense against ONNX Runtime fp32", _ratio(ort["all"], dense), 2.7, 3.5),
@@ -150,16 +150,16 @@ def _speed(found: dict[str, Any], lossless: str, room: str) -> list[Line]:
         ),
     ]
     if "avx2" in isas:
-        dense, delta = _ms(found, "deltakwt avx2"), _ms(found, "deltakwt avx2", lossless)
+        dense, delta = _ms(found, "deltakwt avx2"), _ms(found, "deltakwt avx2", accurate)
         lines.append(_line("AVX2 dense against ORT", _ratio(ort["all"], dense), 1.35, 2))
         lines.append(_line("AVX2 delta against ORT", _ratio(ort["all"], delta), 3, 4))
     return lines
 
 
-def _wide(found: dict[str, Any], lossless: str) -> list[Line]:
+def _wide(found: dict[str, Any], accurate: str) -> list[Line]:
     best = f"deltakwt {available_isas()[-1]}"
     ort = _ms(found, BASELINE)
-    dense, delta = _ms(found, best), _ms(found, best, lossless)
+    dense, delta = _ms(found, best), _ms(found, best, accurate)
     return [
         _line("KWT-3 shapes, dense against ORT", _ratio(ort, dense), 1.6, 2.2),
         _line("KWT-3 shapes, delta against ORT", _ratio(ort, delta), 3.3, 5),

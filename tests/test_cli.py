@@ -141,7 +141,7 @@ def test_eval_json(deltakwt: Run, trained: str, test_set: Path) -> None:
     assert found["seconds"] > 0
     assert (found["split"], found["silence"], found["seed"]) == ("test", "zero", 0)
     assert "macs" not in found
-    usual = json.loads(deltakwt(*command).stdout)  # as the model is set: lossless
+    usual = json.loads(deltakwt(*command).stdout)  # as the model is set: accurate
     assert usual["accuracy"] > 0.9
     assert 10 < usual["macs"]["model_percent"] < 40
 
@@ -215,9 +215,9 @@ def test_models_list_show_import(deltakwt: Run, arm_kwt1: Path, tmp_path: Path) 
 def test_a_shipped_model_shows_what_its_profiles_do(deltakwt: Run) -> None:
     shown = " ".join(deltakwt("models", "show", "kwt-3").stdout.split())
     profiles = json.loads((SHIPPED / "kwt-3" / "profiles.json").read_text())["profiles"]
-    measured = profiles["lossless"]["measured"]
+    measured = profiles["accurate"]["measured"]
     assert (
-        "profile lossless (default) thresholds for each layer, front end smooth_2_0.2,"
+        "profile accurate (default) thresholds for each layer, front end smooth_2_0.2,"
         f" accuracy {measured['accuracy']:.2f}%, {measured['macs_percent']:.2f}% of the MACs of"
         " 42% words, 4% unknown, 4% zero, 50% noise" in shown
     )
