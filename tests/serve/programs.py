@@ -43,9 +43,9 @@ class Program:
             time.sleep(0.02)
         raise AssertionError(f"no {message!r} in {self.text()}")
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and return the exit code."""
-        if self.process.poll() is None:
+    def stop(self, number: int | None = signal.SIGTERM) -> int:
+        """Send a signal, unless one was sent before, and return the exit code."""
+        if number is not None and self.process.poll() is None:
             self.process.send_signal(number)
         try:
             return self.process.wait(30)

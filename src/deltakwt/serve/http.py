@@ -131,9 +131,13 @@ class HttpServer:
             model, loop = self.hub.model, asyncio.get_running_loop()
             limit = time.monotonic() + self.hub.limits.seconds
             spotter = Spotter(model)
-            seconds, events = await loop.run_in_executor(
-                self.hub.files, spot_file, spotter, file.name, limit
-            )
+            try:
+                seconds, events = await loop.run_in_executor(
+                    self.hub.files, spot_file, spotter, file.name, limit
+                )
+            except asyncio.CancelledError:  # the server stops, and must not wait for this file
+                spotter.stop()
+                raise
             self.hub.add_usage(spotter)
             about = {"model": model.name, "setting": str(model.setting)}
             found = [self.hub.count(name, event) for event in events]
@@ -189,7 +193,7 @@ def spot_file(spotter: Spotter, path: str, limit: float) -> tuple[float, list[di
     try:
         for block in blocks(path):
             for start in range(0, len(block), SAMPLE_RATE):
-                if time.monotonic() > limit:
+                if time.monotonic() > limit or spotter.stopped:
                     text = f"processing stopped after {spotter.seconds:.0f} s of sound"
                     raise Refused("slow", f"{text}: it took too long; send shorter files")
                 events += spotter.push(block[start : start + SAMPLE_RATE])

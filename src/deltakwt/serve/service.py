@@ -128,7 +128,5 @@ async def service(
         yield stop
     finally:
         notify("STOPPING=1")
-        for task in tasks:
+        for task in tasks:  # the signals stay handled until the loop ends, so that none kills us
             task.cancel()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.remove_signal_handler(number)
