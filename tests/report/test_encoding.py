@@ -16,7 +16,7 @@ from deltakwt.core.config import SIZES
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import ALL_SITES, Thresholds
-from deltakwt.evaluate import storage
+from deltakwt.evaluate import counts
 from deltakwt.report.encoding import FORMATS, HEADER, decode, encode, encoded_bytes
 from deltakwt.weights.folder import random_tensors
 
@@ -50,7 +50,7 @@ def test_decoding_gives_back_what_was_encoded(
     references, kept = tensor(seed, rows, width * lists, density)
     data = encode(references, kept, form, lists)
     np.testing.assert_array_equal(decode(data), references)
-    counted = storage.packed_bytes(rows, width * lists, int(kept.sum()), form, lists)
+    counted = counts.packed_bytes(rows, width * lists, int(kept.sum()), form, lists)
     assert len(data) - HEADER.size == counted
 
 
@@ -73,7 +73,7 @@ def test_all_tensors_of_a_clip(size: str) -> None:
     engine = Engine(config, random_tensors(config, seed=2))
     features = engine.features(read_clip(CLIPS / "yes.flac"))
     written = encoded_bytes(config, engine.trace(features, SETTING))
-    counted = storage.report(config, engine.delta(features, SETTING).nonzeros)["sites"]
+    counted = counts.stored_bytes(config, engine.delta(features, SETTING).nonzeros)["sites"]
     for site in ALL_SITES:
         assert written[site] == {form: counted[site][form] for form in FORMATS}
 
