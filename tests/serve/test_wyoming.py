@@ -59,7 +59,7 @@ def server(model: Model) -> Server:
 def client(running: WyomingServer) -> AsyncClient:
     tcp = running.uri.startswith("tcp")
     uri = f"tcp://127.0.0.1:{running.port}" if tcp else running.uri
-    return AsyncClient.from_uri(uri, connect_timeout=20, read_timeout=60)
+    return AsyncClient.from_uri(uri)
 
 
 async def send(to: AsyncClient, pcm: bytes, width: int = 2, **form: int) -> None:
