@@ -373,6 +373,7 @@ class Hearing {
 } // namespace
 
 void bind_training(nb::module_ &m); // training.cpp
+void bind_fixed(nb::module_ &m);    // binding_fixed.cpp
 
 NB_MODULE(_native, m) {
     m.doc() = "The native core of deltakwt; use deltakwt.engine.";
@@ -407,4 +408,5 @@ NB_MODULE(_native, m) {
              nb::arg("hop"), nb::arg("reuse"), nb::arg("onset"), nb::arg("stray"), nb::arg("heard"))
         .def("push", &Hearing::push, nb::arg("audio"));
     bind_training(m);
+    bind_fixed(m);
 }

@@ -2,7 +2,8 @@
 # at run time.
 set(DK_NATIVE "${CMAKE_CURRENT_LIST_DIR}")
 set(DK_SOURCES attention.c block.c cpu.c delta.c frontend.c hearing.c model.c pack.c pass.c plan.c
-               stream.c tables.c kernels/scalar.c)
+               stream.c tables.c kernels/scalar.c fixed/fixed_model.c fixed/fixed_run.c
+               kernels/fixed_scalar.c)
 list(TRANSFORM DK_SOURCES PREPEND "${DK_NATIVE}/src/")
 
 add_library(deltakwt_core STATIC ${DK_SOURCES})
@@ -24,7 +25,8 @@ if(NOT MSVC)
   # No contraction behind our back: a fused multiply-add appears only where a kernel writes one.
   target_compile_options(deltakwt_core PRIVATE -Wall -Wextra -ffp-contract=off -fno-math-errno)
   # The scalar kernels stay scalar: they stand for a processor without vectors.
-  set_source_files_properties("${DK_NATIVE}/src/kernels/scalar.c" PROPERTIES COMPILE_OPTIONS
+  set_source_files_properties("${DK_NATIVE}/src/kernels/scalar.c"
+                              "${DK_NATIVE}/src/kernels/fixed_scalar.c" PROPERTIES COMPILE_OPTIONS
                               "-O2;-fno-tree-vectorize")
 endif()
 
@@ -32,9 +34,11 @@ string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" DK_PROCESSOR)
 if(DK_PROCESSOR MATCHES "^(x86_64|amd64)$")
   if(MSVC)
     dk_kernel(avx2.c "/arch:AVX2")
+    dk_kernel(fixed_avx2.c "/arch:AVX2")
     dk_kernel(avx512.c "/arch:AVX512")
   else()
     dk_kernel(avx2.c "-O3;-mavx2;-mfma;-mf16c")
+    dk_kernel(fixed_avx2.c "-O3;-mavx2")
     dk_kernel(avx512.c "-O3;-mavx512f;-mavx512dq;-mavx512bw;-mavx512vl;-mfma;-mprefer-vector-width=512")
   endif()
   target_compile_definitions(deltakwt_core PRIVATE DK_HAVE_X86)

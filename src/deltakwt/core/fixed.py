@@ -26,7 +26,11 @@ Ints = NDArray[Any]  # int32 or int64
 
 LOWEST, HIGHEST = -32768, 32767  # of a 16-bit value
 # Tensors whose largest magnitude every run reports. "x" is the input of a layer.
-PEAKS = ("x", "qkv", "scores", "heads", "proj", "sum1", "mlp_in", "hidden", "mlp_out", "sum2")
+# "deltas" are the differences that are multiplied.
+PEAKS = (
+    *("x", "qkv", "scores", "heads", "proj", "sum1", "mlp_in", "hidden", "mlp_out", "sum2"),
+    "deltas",
+)
 
 # Polynomials in a variable in [0, 1), lowest power first. GELU's has 14 fraction bits, exp's 15.
 GELU_TERMS = (16366, -12563, -20160, 22398, -4492)  # (2 Phi(-4 s))^(1/4)
@@ -150,9 +154,14 @@ class Encoded:
     """Rows as differences from the row before, as in `reference.Encoded`. All (rows, width)."""
 
     delta: Ints  # the first `untouched` rows hold the values themselves
-    reference: Ints  # the sum of the deltas
+    reference: Ints  # the value of each feature when its delta was last kept
     kept: NDArray[np.bool_]
     untouched: int
+
+    @property
+    def peak(self) -> int:
+        """The largest magnitude of a delta."""
+        return int(np.abs(self.delta[self.untouched :]).max(initial=0))
 
     def columns(self, part: slice) -> Encoded:
         delta, reference, kept = self.delta, self.reference, self.kept
@@ -162,8 +171,7 @@ class Encoded:
 def encode(x: Ints, theta: int) -> Encoded:
     """Delta encode rows with an integer threshold; below zero every row stays untouched.
 
-    A difference of more than 16 bits saturates. The reference moves by the difference that was
-    used, so the rest is made up for by the following rows.
+    A difference of more than 16 bits saturates; the peak of the deltas tells.
     """
     untouched = min(UNTOUCHED if theta >= 0 else len(x), len(x))
     delta, reference, kept = x.copy(), x.copy(), np.ones(x.shape, np.bool_)
@@ -171,7 +179,7 @@ def encode(x: Ints, theta: int) -> Encoded:
         change = saturate(x[t] - reference[t - 1])
         kept[t] = np.abs(change) > theta
         delta[t] = np.where(kept[t], change, 0)
-        reference[t] = reference[t - 1] + delta[t]
+        reference[t] = np.where(kept[t], x[t], reference[t - 1])
     return Encoded(delta, reference, kept, untouched)
 
 
@@ -232,7 +240,7 @@ class FixedRun:
     logits: Ints  # (labels) 32 bits, with FixedWeights.head_bits fraction bits
     macs: NDArray[np.int64]  # (layers, 6), in the order of macs.PRODUCTS
     nonzeros: NDArray[np.int64]  # (layers, 9), in the order of ALL_SITES
-    peaks: NDArray[np.int64]  # (layers + 1, 10), in the order of PEAKS; the last row has only x
+    peaks: NDArray[np.int64]  # (layers + 1, 11), in the order of PEAKS; the last row has only x
     outputs: list[Ints]  # per layer (T, d), of the last only the class token's row
 
 
@@ -305,7 +313,7 @@ def attention(
     transposed = np.maximum(rounding_shift(keys.reference, layer.key_shift), -HIGHEST).T
 
     heads, scores_kept, softmax_kept, sv = np.empty_like(q), [], [], 0
-    all_scores = []
+    all_scores, multiplied = [], [coded, queries]
     for h in range(config.heads):
         part = slice(h * width, (h + 1) * width)
         scores, _ = delta_multiply(
@@ -316,10 +324,13 @@ def attention(
         soft = encode(softmax(held.reference, layer.score_bits), theta["softmax"])
         heads[:, part], n = delta_multiply(soft, values.reference[:, part], none[:width])
         sv += n
+        multiplied.append(soft)
         scores_kept.append(held.kept)
         softmax_kept.append(soft.kept)
     peak["scores"], peak["heads"] = np.array(all_scores), heads
     coded_heads = encode(heads, theta["heads"])
+    multiplied.append(coded_heads)
+    peak["deltas"] = np.array([site.peak for site in multiplied])
     peak["proj"], proj = delta_multiply(coded_heads, layer.proj, layer.proj_bias)
     pairs = int(queries.kept.sum(axis=0) @ keys.kept.sum(axis=0))  # as the paper counts Q K^T
     kept = {
@@ -342,5 +353,6 @@ def feed_forward(
     coded = encode(x, theta["mlp_in"])
     peak["hidden"], mlp_in = delta_multiply(coded, layer.mlp_in, layer.mlp_in_bias)
     hidden = encode(gelu(peak["hidden"], layer.hidden_bits), theta["mlp_hidden"])
+    peak["deltas"] = np.append(peak["deltas"], [coded.peak, hidden.peak])
     peak["mlp_out"], mlp_out = delta_multiply(hidden, layer.mlp_out, layer.mlp_out_bias)
     return peak["mlp_out"], {"mlp_in": coded.kept, "mlp_hidden": hidden.kept}, [mlp_in, mlp_out]
