@@ -98,7 +98,8 @@ class FixedEngine:
 
     def logits(self, features: ArrayLike, thresholds: Thresholds | None) -> Floats:
         """(frames, 40) -> logits (labels,), with deltas but without counting them."""
-        return self._floats(self.integers(self._clip(features), thresholds, 1)[0])[0]
+        logits = self.integers(self._clip(features), thresholds, 1)[0][0]
+        return self._floats(logits)
 
     def batch(self, clips: ArrayLike, setting: Setting = DENSE, threads: int = 0) -> FixedBatch:
         """Run many clips: audio (n, 16000), or features (n, 98, 40), on `threads` threads.
@@ -118,8 +119,9 @@ class FixedEngine:
         logits, macs, nonzeros, peaks = self.integers(
             self.quantized(array), setting.thresholds, threads, not is_dense
         )
-        counts = (None, None) if is_dense else (macs, nonzeros)
-        return FixedBatch(self._floats(logits), *counts, peaks)
+        if is_dense:
+            return FixedBatch(self._floats(logits), None, None, peaks)
+        return FixedBatch(self._floats(logits), macs, nonzeros, peaks)
 
     def quantized(self, features: ArrayLike) -> NDArray[np.int16]:
         """Return features in 16 bits; those that are int16 already are returned as they are."""
