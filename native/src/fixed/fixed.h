@@ -73,9 +73,6 @@ extern const dk_fixed_kernels dk_fixed_scalar;
 #ifdef DK_HAVE_X86
 extern const dk_fixed_kernels dk_fixed_avx2;
 #endif
-#ifdef DK_HAVE_NEON
-extern const dk_fixed_kernels dk_fixed_neon;
-#endif
 
 /* ---- scalar parts, used by all kernels ------------------------------------------------------ */
 

@@ -197,10 +197,6 @@ static const dk_fixed_kernels *kernels_for(dk_isa isa) {
     case DK_AVX512:
         return &dk_fixed_avx2;
 #endif
-#ifdef DK_HAVE_NEON
-    case DK_NEON:
-        return &dk_fixed_neon;
-#endif
     default:
         return &dk_fixed_scalar;
     }
