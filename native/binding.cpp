@@ -408,6 +408,7 @@ class StreamRunner {
 } // namespace
 
 void bind_training(nb::module_ &m); // training.cpp
+void bind_fixed(nb::module_ &m);    // binding_fixed.cpp
 
 NB_MODULE(_native, m) {
     m.doc() = "The native core of deltakwt; use deltakwt.core.engine.";
@@ -443,4 +444,5 @@ NB_MODULE(_native, m) {
              nb::arg("word_posteriors"))
         .def("push", &StreamRunner::push, nb::arg("audio"));
     bind_training(m);
+    bind_fixed(m);
 }

@@ -3,13 +3,13 @@
 set(DK_NATIVE "${CMAKE_CURRENT_LIST_DIR}")
 set(DK_SOURCES attention.c block.c cpu.c decider.c delta.c frontend.c model.c model_file.c open.c
                pack.c pass.c plan.c spotter.c stream.c stream_runner.c tables.c window.c
-               kernels/scalar.c)
+               kernels/scalar.c fixed/fixed_model.c fixed/fixed_run.c kernels/fixed_scalar.c)
 find_library(DK_MATH m)
 
 string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" DK_PROCESSOR)
 if(DK_PROCESSOR MATCHES "^(x86_64|amd64)$")
   set(DK_DEFINITIONS DK_HAVE_X86)
-  list(APPEND DK_SOURCES kernels/avx2.c kernels/avx512.c)
+  list(APPEND DK_SOURCES kernels/avx2.c kernels/avx512.c kernels/fixed_avx2.c)
   if(MSVC)
     set(DK_AVX2 "/arch:AVX2")
     set(DK_AVX512 "/arch:AVX512")
@@ -17,7 +17,8 @@ if(DK_PROCESSOR MATCHES "^(x86_64|amd64)$")
     set(DK_AVX2 "-O3;-mavx2;-mfma;-mf16c")
     set(DK_AVX512 "-O3;-mavx512f;-mavx512dq;-mavx512bw;-mavx512vl;-mfma;-mprefer-vector-width=512")
   endif()
-  set_source_files_properties("${DK_NATIVE}/src/kernels/avx2.c" PROPERTIES COMPILE_OPTIONS
+  set_source_files_properties("${DK_NATIVE}/src/kernels/avx2.c"
+                              "${DK_NATIVE}/src/kernels/fixed_avx2.c" PROPERTIES COMPILE_OPTIONS
                               "${DK_AVX2}")
   set_source_files_properties("${DK_NATIVE}/src/kernels/avx512.c" PROPERTIES COMPILE_OPTIONS
                               "${DK_AVX512}")
@@ -28,7 +29,8 @@ elseif(DK_PROCESSOR MATCHES "^(aarch64|arm64)$")
 endif()
 if(NOT MSVC)
   # The scalar kernels are not vectorised: they stand for a processor without vectors.
-  set_source_files_properties("${DK_NATIVE}/src/kernels/scalar.c" PROPERTIES COMPILE_OPTIONS
+  set_source_files_properties("${DK_NATIVE}/src/kernels/scalar.c"
+                              "${DK_NATIVE}/src/kernels/fixed_scalar.c" PROPERTIES COMPILE_OPTIONS
                               "-O2;-fno-tree-vectorize")
 endif()
 list(TRANSFORM DK_SOURCES PREPEND "${DK_NATIVE}/src/")

@@ -35,7 +35,8 @@ compile() { # file, extra flags
 }
 
 objects=
-for file in "$here"/src/*.c "$here/src/kernels/scalar.c"; do compile "$file" ""; done
+for file in "$here"/src/*.c "$here"/src/fixed/*.c "$here/src/kernels/scalar.c" \
+    "$here/src/kernels/fixed_scalar.c"; do compile "$file" ""; done
 for kernel in $kernels; do
     case $kernel in
     avx2) extra="-mavx2 -mfma -mf16c" ;;
@@ -47,8 +48,9 @@ for kernel in $kernels; do
     *) extra="" ;;
     esac
     compile "$here/src/kernels/$kernel.c" "$extra"
+    [ "$kernel" != avx2 ] || compile "$here/src/kernels/fixed_avx2.c" "-mavx2"
 done
-for test in kernels core; do
+for test in kernels core fixed; do
     # shellcheck disable=SC2086
     "$cc" $common "$here/../tests/native/test_$test.c" $objects -lm -o "$build/test_$test"
     ${RUN:-} "$build/test_$test"

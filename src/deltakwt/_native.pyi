@@ -64,3 +64,21 @@ class StreamRunner:
         word_posteriors: NDArray[np.float32],
     ) -> None: ...
     def push(self, audio: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int]: ...
+
+class FixedModel:
+    def __init__(
+        self,
+        sizes: list[int],
+        tensors: list[NDArray[np.int16]],
+        head_bias: NDArray[np.int32],
+        numbers: NDArray[np.int32],
+        isa: str,
+    ) -> None: ...
+    def batch(
+        self,
+        clips: NDArray[np.int16],
+        thresholds: NDArray[np.int32] | None,
+        threads: int,
+        counted: bool,
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]: ...
+    def memory(self) -> int: ...

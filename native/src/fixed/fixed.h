@@ -1,0 +1,177 @@
+/* What the files of the fixed-point engine share: layout and the kernel table. */
+#ifndef DK_FIXED_H
+#define DK_FIXED_H
+
+#include "../internal.h"
+#include "deltakwt_fixed.h"
+
+enum {
+    DK_VECTOR = 16, /* rows are padded with zeros to whole vectors of so many values */
+    DK_PANEL = 128, /* columns that a product keeps in registers */
+    DK_LEAST = -32768,
+    DK_MOST = 32767,
+};
+
+static inline uint32_t dk_padded(uint32_t n) { return (n + DK_VECTOR - 1) / DK_VECTOR * DK_VECTOR; }
+
+/* A matrix (rows = inputs, cols = outputs, padded) in panels of `panel` columns, of which the last
+ * may be narrower. Panel p starts at data + p * step; its rows are `stride` values apart. */
+typedef struct {
+    const int16_t *data;
+    size_t step;
+    uint32_t rows, cols, panel, stride;
+} dk_fixed_matrix;
+
+typedef struct {
+    const int16_t *gain, *bias; /* (n), padded with zeros */
+    uint32_t n, epsilon, shift;
+} dk_fixed_norm;
+
+/* The rows first .. rows-1 of a site as differences. Row t has `words` words of `mask`, one bit a
+ * feature, and its deltas, zero where none was kept. Both are set only where changed[t]. */
+typedef struct {
+    int16_t *delta;
+    uint64_t *mask;
+    uint8_t *changed;
+    uint32_t stride, words, first, rows;
+} dk_changes;
+
+/* Widths n are padded, so no kernel has a remainder to treat. *peak grows to the largest magnitude
+ * that was stored. The arithmetic of each is defined in docs/fixed-point.md. */
+typedef struct {
+    /* out (rows, n) = bias + x (rows, k) W; n <= DK_PANEL. */
+    void (*multiply)(const int16_t *x, size_t ldx, uint32_t rows, uint32_t k, const int16_t *w,
+                     size_t ldw, uint32_t n, const int16_t *bias, int16_t *out, size_t ldo,
+                     uint32_t *peak);
+    /* R(t) = R(t-1) + dX(t) W for the changed rows; `start` is R before the first. */
+    void (*accumulate)(const dk_changes *changes, const int16_t *w, size_t ldw, uint32_t n,
+                       const int16_t *start, int16_t *out, size_t ldo, uint32_t *peak);
+    /* Deltas of the rows of `changes`: those with |x - reference| > theta. Rows that are not
+     * `fresh` (NULL: all are) equal the row before. *peak is that of the kept deltas. */
+    void (*scan)(const int16_t *x, size_t ldx, uint32_t n, const uint8_t *fresh, int32_t theta,
+                 int16_t *reference, dk_changes *changes, uint32_t *peak);
+    /* x (n) becomes the new reference, given the previous one. Sets the mask; returns whether
+     * anything was kept. */
+    int (*hold)(int16_t *x, const int16_t *previous, uint32_t n, int32_t theta, uint64_t *mask);
+    /* Softmax of x (n) in place; of the padded row the rest becomes zero. */
+    void (*softmax)(int16_t *x, uint32_t n, uint32_t bits);
+    void (*gelu)(int16_t *x, uint32_t n, uint32_t bits);
+    /* x[t] = LayerNorm(x[t] / 2^shift + r[where[t]]); peaks of the sum and of the result. */
+    void (*add_norm)(int16_t *x, size_t ldx, uint32_t shift, const int16_t *r, size_t ldr,
+                     const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
+                     uint32_t *sum_peak, uint32_t *peak);
+    /* out (cols, rows) = a (rows, cols) / 2^shift transposed, rounded, at least -32767. Rows and
+     * columns are padded. */
+    void (*transpose)(const int16_t *a, size_t lda, uint32_t rows, uint32_t cols, uint32_t shift,
+                      int16_t *out, size_t ldo);
+    /* out (n) = x (2 pairs) W / 2^shift + add; W is (pairs, n, 2), in 32 bits. */
+    void (*embed)(const int16_t *x, uint32_t pairs, const int16_t *w, uint32_t shift,
+                  const int16_t *add, uint32_t n, int16_t *out, uint32_t *peak);
+} dk_fixed_kernels;
+
+extern const dk_fixed_kernels dk_fixed_scalar;
+#ifdef DK_HAVE_X86
+extern const dk_fixed_kernels dk_fixed_avx2;
+#endif
+
+/* ---- scalar parts, used by all kernels ------------------------------------------------------ */
+
+static inline int32_t dk_saturate(int32_t a) {
+    return a < DK_LEAST ? DK_LEAST : a > DK_MOST ? DK_MOST : a;
+}
+
+/* C leaves >> of a negative number to the compiler; every compiler rounds downwards. */
+_Static_assert((-3 >> 1) == -2, "the fixed-point engine needs an arithmetic right shift");
+
+/* a / 2^bits, rounded to the nearest, halves upwards. */
+static inline int32_t dk_rounded_shift(int32_t a, uint32_t bits) {
+    return (a + (1 << bits >> 1)) >> bits;
+}
+
+/* The rounded product of two numbers with 15 fraction bits; not both may be -32768. */
+static inline int32_t dk_q15(int32_t a, int32_t b) { return (a * b + 0x4000) >> 15; }
+
+#ifdef __GNUC__
+static inline uint32_t dk_lowest_bit(uint64_t x) { return (uint32_t)__builtin_ctzll(x); }
+static inline uint32_t dk_bit_length(uint64_t x) { return 64 - (uint32_t)__builtin_clzll(x); }
+static inline uint32_t dk_bit_count(uint64_t x) { return (uint32_t)__builtin_popcountll(x); }
+#else
+static inline uint32_t dk_bit_length(uint64_t x) { /* x > 0 */
+    uint32_t n = 0;
+    for (; x; x >>= 1) n++;
+    return n;
+}
+static inline uint32_t dk_lowest_bit(uint64_t x) { return dk_bit_length(x & (0 - x)) - 1; }
+static inline uint32_t dk_bit_count(uint64_t x) {
+    uint32_t n = 0;
+    for (; x; x &= x - 1) n++;
+    return n;
+}
+#endif
+
+/* 2^29 / sqrt(v) for v in [2^28, 2^30), at most 32767. */
+static inline uint32_t dk_reciprocal_root(uint32_t v) {
+    v = (v + (1u << 13)) >> 14;
+    uint32_t y = 43760u - ((53829u - (26848u * v >> 16)) * v >> 16);
+    for (int i = 0; i < 2; i++) {
+        uint32_t square = (y * y + (1u << 13)) >> 14;
+        y = (y * (((3u << 30) - v * square) >> 15) + (1u << 15)) >> 16;
+    }
+    return y < DK_MOST ? y : DK_MOST;
+}
+
+/* Mean of n values that add up to `sum`, rounded to the nearest, halves upwards. */
+static inline int32_t dk_mean(int32_t sum, uint32_t n) {
+    int32_t above = 2 * sum + (int32_t)n, below = 2 * (int32_t)n, mean = above / below;
+    return above % below < 0 ? mean - 1 : mean;
+}
+
+/* The power of four that brings `total` > 0 to [2^28, 2^30), and 2^29 over its square root. */
+static inline int32_t dk_normalise(uint64_t total, uint32_t *factor) {
+    int32_t length = (int32_t)dk_bit_length(total);
+    int32_t p = length <= 30 ? (30 - length) / 2 : -((length - 30 + 1) / 2);
+    *factor = dk_reciprocal_root((uint32_t)(p >= 0 ? total << 2 * p : total >> -2 * p));
+    return p;
+}
+
+/* Softmax: 2^30 / total, brought to 15 bits; the result is to be shifted down by *k. */
+static inline int32_t dk_inverse(uint32_t total, uint32_t *k) {
+    uint32_t length = dk_bit_length(total);
+    *k = length > 16 ? length - 16 : 0;
+    uint32_t inverse = (1u << 30) / (total >> *k);
+    return inverse < DK_MOST ? (int32_t)inverse : DK_MOST;
+}
+
+/* ---- model ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    dk_fixed_matrix q, kv, proj, mlp_in, mlp_out; /* heads padded one by one */
+    const int16_t *proj_bias, *mlp_in_bias, *mlp_out_bias;
+    dk_fixed_norm norm1, norm2;
+    uint32_t key_shift, score_bits, hidden_bits, sum1_shift, sum2_shift;
+} dk_fixed_layer;
+
+struct dk_fixed_model {
+    dk_config config;
+    const dk_fixed_kernels *kernels;
+    const dk_fixed_layer *layers;
+    const int16_t *embed, *positions, *head; /* embed (pairs, d, 2), head (d, labels) */
+    const int32_t *head_bias;
+    uint32_t embed_shift;
+};
+
+/* Widths of the rows. */
+typedef struct {
+    uint32_t tokens, dim, head, heads, mlp, keys; /* padded: d; one head; all heads; m; tokens */
+} dk_fixed_widths;
+
+static inline dk_fixed_widths dk_widths(const dk_config *c) {
+    uint32_t head = dk_padded(c->dim / c->heads);
+    dk_fixed_widths w = {c->frames + 1,     dk_padded(c->dim), head,
+                         head * c->heads,   dk_padded(c->mlp), dk_padded(c->frames + 1)};
+    return w;
+}
+
+dk_status dk_fixed_check_config(const dk_config *config);
+
+#endif

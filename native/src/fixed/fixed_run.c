@@ -1,0 +1,386 @@
+/* From features to logits in integers.
+ *
+ * All tokens go through one stage after the other. Each product scans its input for what changed
+ * since the token before and multiplies only that. A token in which nothing changed is not touched
+ * by the stages that follow: its row would be the same as the one before.
+ */
+#include "fixed.h"
+
+#include <string.h>
+
+/* Everything a run needs, in the caller's scratch memory. Rows of `tokens` tokens each. */
+typedef struct {
+    int16_t *x;      /* (T, d) */
+    int16_t *q;      /* (T, heads) */
+    int16_t *kv;     /* (T padded, 2 heads): K, then V */
+    int16_t *keys;   /* (heads, T padded): K transposed */
+    int16_t *scores; /* (T, T padded): of one head */
+    int16_t *heads;  /* (T, heads) */
+    int16_t *hidden; /* (T, m) */
+    int16_t *r;      /* (T, d): what is added to x */
+    int16_t *delta, *reference, *row;
+    uint64_t *mask;
+    uint8_t *changed_x, *changed, *changed_heads;
+    uint16_t *where;
+    uint32_t *q_counts, *k_counts; /* (heads): kept deltas of a feature */
+    uint32_t widest;
+} scratch;
+
+static scratch plan(dk_arena *arena, const dk_config *c) {
+    dk_fixed_widths w = dk_widths(c);
+    uint32_t widest = w.mlp > w.keys ? w.mlp : w.keys;
+    if (w.dim > widest) widest = w.dim;
+    if (w.heads > widest) widest = w.heads;
+    size_t rows = w.tokens, words = (widest + 63) / 64, one = sizeof(int16_t);
+    scratch s;
+    s.widest = widest;
+    s.x = (int16_t *)dk_take(arena, rows * w.dim, one);
+    s.q = (int16_t *)dk_take(arena, rows * w.heads, one);
+    s.kv = (int16_t *)dk_take(arena, (size_t)w.keys * 2 * w.heads, one);
+    s.keys = (int16_t *)dk_take(arena, (size_t)w.heads * w.keys, one);
+    s.scores = (int16_t *)dk_take(arena, rows * w.keys, one);
+    s.heads = (int16_t *)dk_take(arena, rows * w.heads, one);
+    s.hidden = (int16_t *)dk_take(arena, rows * w.mlp, one);
+    s.r = (int16_t *)dk_take(arena, rows * w.dim, one);
+    s.delta = (int16_t *)dk_take(arena, rows * widest, one);
+    s.reference = (int16_t *)dk_take(arena, widest, one);
+    s.row = (int16_t *)dk_take(arena, dk_padded(c->features), one);
+    s.mask = (uint64_t *)dk_take(arena, rows * words, sizeof *s.mask);
+    s.changed_x = (uint8_t *)dk_take(arena, rows, 1);
+    s.changed = (uint8_t *)dk_take(arena, rows, 1);
+    s.changed_heads = (uint8_t *)dk_take(arena, rows, 1);
+    s.where = (uint16_t *)dk_take(arena, rows, sizeof *s.where);
+    s.q_counts = (uint32_t *)dk_take(arena, w.heads, sizeof *s.q_counts);
+    s.k_counts = (uint32_t *)dk_take(arena, w.heads, sizeof *s.k_counts);
+    return s;
+}
+
+size_t dk_fixed_scratch_size(const dk_config *config) {
+    if (dk_fixed_check_config(config)) return 0;
+    dk_arena arena = dk_arena_at(NULL);
+    plan(&arena, config);
+    return dk_arena_size(&arena);
+}
+
+/* One layer of one run. */
+typedef struct {
+    const dk_config *config;
+    const dk_fixed_kernels *kernels;
+    const dk_fixed_layer *layer;
+    const int32_t *thresholds; /* of this layer, or NULL */
+    scratch *s;
+    dk_fixed_widths w;
+    int64_t *macs, *nonzeros; /* of this layer, or NULL */
+    uint32_t peaks[DK_PEAKS], next_peak;
+    uint32_t rows; /* tokens that matter after K and V: in the last layer only the class token */
+} pass;
+
+static int32_t theta_of(const pass *p, dk_site site) {
+    return p->thresholds ? p->thresholds[site] : -1;
+}
+
+static void count_macs(const pass *p, dk_product product, int64_t count) {
+    if (p->macs) p->macs[product] += count;
+}
+
+static int is_counting(const pass *p) { return p->macs || p->nonzeros; }
+
+/* ---- one site and its products --------------------------------------------------------------- */
+
+/* Rows of `width` features, padded to n. Rows that are not fresh (NULL: all are) are not read. */
+typedef struct {
+    const int16_t *x;
+    size_t stride;
+    uint32_t width, n, rows;
+    const uint8_t *fresh;
+} site_rows;
+
+/* A site after its scan: the first `exact` rows, or all fresh ones, are multiplied as they are. */
+typedef struct {
+    site_rows in;
+    dk_changes changes;
+    uint32_t exact;
+    int64_t nonzeros;
+} scanned;
+
+/* counts[f] grows by one for every bit of a row's mask. */
+static void count_features(const uint64_t *mask, uint32_t words, uint32_t *counts) {
+    for (uint32_t w = 0; w < words; w++)
+        for (uint32_t b = 0; b < 64 && mask[w] >> b; b++) counts[64 * w + b] += mask[w] >> b & 1;
+}
+
+static void count_kept(const pass *p, scanned *site, uint32_t *counts) {
+    const dk_changes *c = &site->changes;
+    for (uint32_t f = 0; counts && f < site->in.width; f++) counts[f] += site->exact;
+    site->nonzeros = (int64_t)site->exact * site->in.width;
+    for (uint32_t t = c->first; is_counting(p) && t < c->rows; t++) {
+        const uint64_t *mask = c->mask + (size_t)t * c->words;
+        for (uint32_t w = 0; c->changed[t] && w < c->words; w++)
+            site->nonzeros += dk_bit_count(mask[w]);
+        if (c->changed[t] && counts) count_features(mask, c->words, counts);
+    }
+}
+
+/* `changed` tells for each row whether it differs from the one before it. `counts` may be NULL. */
+static scanned scan(pass *p, dk_site which, site_rows in, uint8_t *changed, uint32_t *counts) {
+    scratch *s = p->s;
+    int32_t theta = theta_of(p, which);
+    uint32_t exact = theta < 0 || in.rows < 2 ? in.rows : 2;
+    scanned site = {in, {s->delta, s->mask, changed, in.n, (in.n + 63) / 64, exact, in.rows},
+                    exact, 0};
+    if (theta < 0 && in.fresh && changed != in.fresh) memcpy(changed, in.fresh, in.rows);
+    if (theta >= 0 || !in.fresh) memset(changed, 1, exact);
+    if (exact < in.rows) {
+        memcpy(s->reference, in.x + (exact - 1) * in.stride, in.n * sizeof *in.x);
+        p->kernels->scan(in.x, in.stride, in.n, in.fresh, theta, s->reference, &site.changes,
+                         &p->peaks[DK_PEAK_DELTAS]);
+    }
+    count_kept(p, &site, counts);
+    if (p->nonzeros) p->nonzeros[which] += site.nonzeros;
+    return site;
+}
+
+static void multiply(pass *p, const scanned *site, const dk_fixed_matrix *w, const int16_t *bias,
+                     int16_t *out, size_t ldo, uint32_t *peak) {
+    const site_rows *in = &site->in;
+    const uint8_t *changed = site->changes.changed;
+    for (uint32_t column = 0, panel = 0; column < w->cols; column += w->panel, panel++) {
+        const int16_t *data = w->data + panel * w->step;
+        uint32_t n = w->cols - column < w->panel ? w->cols - column : w->panel;
+        for (uint32_t t = 0, end; t < site->exact; t = end) { /* runs of changed rows */
+            for (end = t; end < site->exact && changed[end] == changed[t];) end++;
+            if (changed[t])
+                p->kernels->multiply(in->x + t * in->stride, in->stride, end - t, in->width, data,
+                                     w->stride, n, bias ? bias + column : NULL,
+                                     out + t * ldo + column, ldo, peak);
+        }
+        if (site->exact < in->rows)
+            p->kernels->accumulate(&site->changes, data, w->stride, n,
+                                   out + (site->exact - 1) * ldo + column, out + column, ldo,
+                                   peak);
+    }
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* The rows of K (or V) become their references; rows of unchanged tokens are filled in. */
+static void hold_rows(pass *p, dk_site site, uint32_t column, uint32_t *counts) {
+    scratch *s = p->s;
+    uint32_t d = p->config->dim, width = p->w.heads, tokens = p->w.tokens;
+    size_t stride = 2 * (size_t)width;
+    int32_t theta = theta_of(p, site);
+    uint32_t exact = theta < 0 || tokens < 2 ? tokens : 2, words = (width + 63) / 64;
+    int64_t nonzeros = (int64_t)exact * d;
+    for (uint32_t f = 0; f < width; f++) counts[f] = exact;
+    for (uint32_t t = 1; t < tokens; t++) {
+        int16_t *now = s->kv + t * stride + column, *before = now - stride;
+        if (!s->changed_x[t]) {
+            memcpy(now, before, width * sizeof *now);
+        } else if (t >= exact) {
+            p->kernels->hold(now, before, width, theta, s->mask);
+            for (uint32_t w = 0; p->nonzeros && w < words; w++) nonzeros += dk_bit_count(s->mask[w]);
+            if (p->macs) count_features(s->mask, words, counts);
+        }
+    }
+    if (p->nonzeros) p->nonzeros[site] += nonzeros;
+}
+
+static void project(pass *p) {
+    scratch *s = p->s;
+    const dk_fixed_layer *layer = p->layer;
+    uint32_t d = p->config->dim, width = p->w.heads, *peak = &p->peaks[DK_PEAK_QKV];
+    site_rows in = {s->x, p->w.dim, d, p->w.dim, p->w.tokens, NULL};
+    scanned x = scan(p, DK_SITE_X, in, s->changed_x, NULL);
+    multiply(p, &x, &layer->kv, NULL, s->kv, 2 * (size_t)width, peak);
+    count_macs(p, DK_XW, x.nonzeros * 2 * d);
+    if (p->rows < p->w.tokens) { /* the last layer: only the class token has a query */
+        x.exact = x.in.rows = 1; /* row 0 is always computed: changed_x[0] is 1 */
+        x.nonzeros = d;
+    }
+    multiply(p, &x, &layer->q, NULL, s->q, width, peak);
+    count_macs(p, DK_XW, x.nonzeros * d);
+    hold_rows(p, DK_SITE_V, width, s->k_counts);
+    hold_rows(p, DK_SITE_K, 0, s->k_counts);
+    p->kernels->transpose(s->kv, 2 * (size_t)width, p->w.keys, width, layer->key_shift, s->keys,
+                          p->w.keys);
+}
+
+/* Scores become their references, then their softmax. */
+static void soften(pass *p) {
+    scratch *s = p->s;
+    uint32_t n = p->w.keys, tokens = p->w.tokens, words = (n + 63) / 64;
+    int32_t theta = theta_of(p, DK_SITE_SCORES);
+    uint32_t exact = theta < 0 || p->rows < 2 ? p->rows : 2;
+    int64_t nonzeros = (int64_t)exact * tokens;
+    int16_t *previous = s->scores + (exact - 1) * (size_t)n;
+    for (uint32_t t = exact; t < p->rows; t++) {
+        int16_t *row = s->scores + t * (size_t)n;
+        if (!s->changed[t]) continue;
+        s->changed[t] = (uint8_t)p->kernels->hold(row, previous, n, theta, s->mask);
+        if (s->changed[t]) previous = row;
+        for (uint32_t w = 0; p->nonzeros && w < words; w++) nonzeros += dk_bit_count(s->mask[w]);
+    }
+    if (p->nonzeros) p->nonzeros[DK_SITE_SCORES] += nonzeros;
+    for (uint32_t t = 0; t < p->rows; t++)
+        if (s->changed[t])
+            p->kernels->softmax(s->scores + t * (size_t)n, tokens, p->layer->score_bits);
+}
+
+/* A matrix whose rows lie in a larger array. */
+static dk_fixed_matrix part_of(const int16_t *data, uint32_t rows, uint32_t cols, uint32_t stride) {
+    dk_fixed_matrix m = {data, DK_PANEL, rows, cols, DK_PANEL, stride};
+    return m;
+}
+
+static void attend_head(pass *p, uint32_t head) {
+    scratch *s = p->s;
+    uint32_t width = p->w.head, column = head * width, real = p->config->dim / p->config->heads;
+    uint32_t n = p->w.keys, tokens = p->w.tokens;
+    site_rows in = {s->q + column, p->w.heads, real, width, p->rows, s->changed_x};
+    scanned q = scan(p, DK_SITE_Q, in, s->changed, s->q_counts + column);
+    dk_fixed_matrix keys = part_of(s->keys + column * (size_t)n, width, n, n);
+    multiply(p, &q, &keys, NULL, s->scores, n, &p->peaks[DK_PEAK_SCORES]);
+    soften(p);
+    site_rows soft = {s->scores, n, tokens, n, p->rows, s->changed};
+    scanned rows = scan(p, DK_SITE_SOFTMAX, soft, s->changed, NULL);
+    dk_fixed_matrix values = part_of(s->kv + p->w.heads + column, tokens, width, 2 * p->w.heads);
+    multiply(p, &rows, &values, NULL, s->heads + column, p->w.heads, &p->peaks[DK_PEAK_HEADS]);
+    count_macs(p, DK_SV, rows.nonzeros * real);
+    for (uint32_t t = 0; t < p->rows; t++) {
+        int16_t *row = s->heads + t * (size_t)p->w.heads + column;
+        if (!s->changed[t] && p->config->heads > 1)
+            memcpy(row, row - p->w.heads, width * sizeof *row);
+        s->changed_heads[t] |= s->changed[t];
+    }
+}
+
+/* x = LN(x + r), where r was computed only for changed rows. */
+static void add_norm(pass *p, const uint8_t *changed, const dk_fixed_norm *norm, uint32_t shift,
+                     uint32_t *sum_peak, uint32_t *peak) {
+    scratch *s = p->s;
+    for (uint32_t t = 0; t < p->rows; t++)
+        s->where[t] = (uint16_t)(changed[t] || !t ? t : s->where[t - 1]);
+    p->kernels->add_norm(s->x, p->w.dim, shift, s->r, p->w.dim, s->where, p->rows, norm, sum_peak,
+                         peak);
+}
+
+static void attend(pass *p) {
+    scratch *s = p->s;
+    uint32_t d = p->config->dim, real = d / p->config->heads;
+    memset(s->changed_heads, 0, p->rows);
+    memset(s->q_counts, 0, p->w.heads * sizeof *s->q_counts);
+    for (uint32_t head = 0; head < p->config->heads; head++) attend_head(p, head);
+    for (uint32_t f = 0; p->macs && f < p->w.heads; f++) {
+        int is_real = f % p->w.head < real;
+        if (is_real) p->macs[DK_QKT] += (int64_t)s->q_counts[f] * s->k_counts[f];
+    }
+    site_rows in = {s->heads, p->w.heads, p->w.heads, p->w.heads, p->rows, s->changed_heads};
+    scanned heads = scan(p, DK_SITE_HEADS, in, s->changed, NULL);
+    int64_t padding = (int64_t)heads.exact * (p->w.heads - d); /* counted, but always zero */
+    if (p->nonzeros) p->nonzeros[DK_SITE_HEADS] -= padding;
+    multiply(p, &heads, &p->layer->proj, p->layer->proj_bias, s->r, p->w.dim,
+             &p->peaks[DK_PEAK_PROJ]);
+    count_macs(p, DK_PROJECT, (heads.nonzeros - padding) * d);
+    add_norm(p, s->changed, &p->layer->norm1, p->layer->sum1_shift, &p->peaks[DK_PEAK_SUM1],
+             &p->peaks[DK_PEAK_MLP_IN]);
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static void feed_forward(pass *p) {
+    scratch *s = p->s;
+    uint32_t d = p->config->dim, m = p->config->mlp;
+    site_rows in = {s->x, p->w.dim, d, p->w.dim, p->rows, NULL};
+    scanned x = scan(p, DK_SITE_MLP_IN, in, s->changed, NULL);
+    multiply(p, &x, &p->layer->mlp_in, p->layer->mlp_in_bias, s->hidden, p->w.mlp,
+             &p->peaks[DK_PEAK_HIDDEN]);
+    count_macs(p, DK_MLP1, x.nonzeros * m);
+    for (uint32_t t = 0; t < p->rows; t++)
+        if (s->changed[t])
+            p->kernels->gelu(s->hidden + t * (size_t)p->w.mlp, p->w.mlp, p->layer->hidden_bits);
+    site_rows wide = {s->hidden, p->w.mlp, m, p->w.mlp, p->rows, s->changed};
+    scanned hidden = scan(p, DK_SITE_MLP_HIDDEN, wide, s->changed, NULL);
+    multiply(p, &hidden, &p->layer->mlp_out, p->layer->mlp_out_bias, s->r, p->w.dim,
+             &p->peaks[DK_PEAK_MLP_OUT]);
+    count_macs(p, DK_MLP2, hidden.nonzeros * d);
+    add_norm(p, s->changed, &p->layer->norm2, p->layer->sum2_shift, &p->peaks[DK_PEAK_SUM2],
+             &p->next_peak);
+}
+
+static uint32_t embed(const dk_fixed_model *model, const int16_t *features, scratch *s) {
+    const dk_config *c = &model->config;
+    uint32_t n = dk_padded(c->dim), pairs = (c->features + 1) / 2, peak = 0;
+    memcpy(s->x, model->positions, n * sizeof *s->x);
+    for (uint32_t i = 0; i < c->dim; i++) {
+        uint32_t size = (uint32_t)(s->x[i] < 0 ? -s->x[i] : s->x[i]);
+        peak = size > peak ? size : peak;
+    }
+    s->row[2 * pairs - 1] = 0; /* with an odd number of features */
+    for (uint32_t t = 1; t <= c->frames; t++) {
+        memcpy(s->row, features + (t - 1) * (size_t)c->features, c->features * sizeof *s->row);
+        model->kernels->embed(s->row, pairs, model->embed, model->embed_shift,
+                              model->positions + t * (size_t)n, n, s->x + t * (size_t)n, &peak);
+    }
+    return peak;
+}
+
+static void classify(const dk_fixed_model *model, const int16_t *x, int32_t *logits) {
+    const dk_config *c = &model->config;
+    for (uint32_t j = 0; j < c->labels; j++) {
+        int32_t sum = model->head_bias[j];
+        for (uint32_t i = 0; i < c->dim; i++) sum += x[i] * model->head[i * c->labels + j];
+        logits[j] = sum;
+    }
+}
+
+static int valid_thresholds(const int32_t *thresholds, uint32_t layers) {
+    for (uint32_t i = 0; thresholds && i < layers * DK_SITES; i++)
+        if (thresholds[i] < -1 || thresholds[i] > DK_MOST) return 0;
+    return 1;
+}
+
+static void run_layer(pass *p) {
+    project(p);
+    attend(p);
+    feed_forward(p);
+}
+
+dk_status dk_fixed_run(const dk_fixed_model *model, const int16_t *features,
+                       const int32_t *thresholds, void *memory, size_t size, int32_t *logits,
+                       const dk_fixed_watch *watch) {
+    static const dk_fixed_watch nothing;
+    if (!model || !features || !logits) return DK_BAD_ARGUMENT;
+    const dk_config *c = &model->config;
+    if (!memory || size < dk_fixed_scratch_size(c)) return DK_BAD_MEMORY;
+    if (!valid_thresholds(thresholds, c->layers)) return DK_BAD_ARGUMENT;
+    if (!watch) watch = &nothing;
+    dk_arena arena = dk_arena_at(memory);
+    scratch s = plan(&arena, c);
+    pass p;
+    p.config = c;
+    p.kernels = model->kernels;
+    p.s = &s;
+    p.w = dk_widths(c);
+    size_t kv = 2 * (size_t)p.w.heads, past = p.w.keys - p.w.tokens;
+    memset(s.kv + p.w.tokens * kv, 0, past * kv * sizeof *s.kv); /* no tokens: K and V are zero */
+    p.next_peak = embed(model, features, &s);
+    for (uint32_t l = 0; l < c->layers; l++) {
+        p.layer = &model->layers[l];
+        p.thresholds = thresholds ? thresholds + (size_t)l * DK_SITES : NULL;
+        p.macs = watch->macs ? watch->macs + (size_t)l * DK_PRODUCTS : NULL;
+        p.nonzeros = watch->nonzeros ? watch->nonzeros + (size_t)l * DK_SITES : NULL;
+        p.rows = l + 1 < c->layers ? p.w.tokens : 1;
+        if (p.macs) memset(p.macs, 0, DK_PRODUCTS * sizeof *p.macs);
+        if (p.nonzeros) memset(p.nonzeros, 0, DK_SITES * sizeof *p.nonzeros);
+        memset(p.peaks, 0, sizeof p.peaks);
+        p.peaks[DK_PEAK_X] = p.next_peak;
+        p.next_peak = 0;
+        run_layer(&p);
+        for (uint32_t i = 0; watch->peaks && i < DK_PEAKS; i++)
+            watch->peaks[(size_t)l * DK_PEAKS + i] = (int32_t)p.peaks[i];
+    }
+    for (uint32_t i = 0; watch->peaks && i < DK_PEAKS; i++)
+        watch->peaks[(size_t)c->layers * DK_PEAKS + i] = i ? 0 : (int32_t)p.next_peak;
+    classify(model, s.x, logits);
+    return DK_OK;
+}
