@@ -47,9 +47,9 @@ dk_isa isa_of(const std::string &name) {
 dk_fixed_layer_source layer_source(const Shorts *t, const int32_t *n) {
     dk_fixed_layer_source s;
     const int16_t **tensor[LAYER_TENSORS] = {
-        &s.q,           &s.k,       &s.v,            &s.proj,  &s.proj_bias,  &s.mlp_in,
-        &s.mlp_in_bias, &s.mlp_out, &s.mlp_out_bias, &s.norm1, &s.norm1_bias, &s.norm2,
-        &s.norm2_bias};
+        &s.q,          &s.k,           &s.v,         &s.proj,         &s.proj_bias,
+        &s.mlp_in,     &s.mlp_in_bias, &s.mlp_out,   &s.mlp_out_bias, &s.norm1,
+        &s.norm1_bias, &s.norm2,       &s.norm2_bias};
     uint32_t *number[LAYER_NUMBERS] = {&s.norm1_epsilon, &s.norm2_epsilon, &s.norm1_shift,
                                        &s.norm2_shift,   &s.key_shift,     &s.score_bits,
                                        &s.hidden_bits,   &s.sum1_shift,    &s.sum2_shift};
@@ -132,7 +132,9 @@ class FixedModel {
         return nb::make_tuple(logits, macs, nonzeros, peaks);
     }
 
-    size_t memory() const { return dk_fixed_model_size(&config_) + dk_fixed_scratch_size(&config_); }
+    size_t memory() const {
+        return dk_fixed_model_size(&config_) + dk_fixed_scratch_size(&config_);
+    }
 
   private:
     struct Free {
@@ -144,8 +146,8 @@ class FixedModel {
         std::vector<size_t> sizes = {config_.features * d, (config_.frames + size_t(1)) * d,
                                      d * config_.labels};
         for (uint32_t l = 0; l < config_.layers; l++)
-            sizes.insert(sizes.end(), {d * d, d * d, d * d, d * d, d, d * m, m, m * d, d, d, d, d,
-                                       d});
+            sizes.insert(sizes.end(),
+                         {d * d, d * d, d * d, d * d, d, d * m, m, m * d, d, d, d, d, d});
         bool fits = sizes.size() == tensors.size();
         for (size_t i = 0; fits && i < sizes.size(); i++) fits = tensors[i].size() == sizes[i];
         if (!fits) throw std::invalid_argument("weights: a tensor has a wrong size");
@@ -160,10 +162,10 @@ class FixedModel {
 
 void bind_fixed(nb::module_ &m) {
     nb::class_<FixedModel>(m, "FixedModel")
-        .def(nb::init<std::vector<uint32_t>, std::vector<Shorts>, Ints, Ints,
-                      const std::string &>(),
-             nb::arg("sizes"), nb::arg("tensors"), nb::arg("head_bias"), nb::arg("numbers"),
-             nb::arg("isa"))
+        .def(
+            nb::init<std::vector<uint32_t>, std::vector<Shorts>, Ints, Ints, const std::string &>(),
+            nb::arg("sizes"), nb::arg("tensors"), nb::arg("head_bias"), nb::arg("numbers"),
+            nb::arg("isa"))
         .def("batch", &FixedModel::batch, nb::arg("clips"), nb::arg("thresholds").none(),
              nb::arg("threads"), nb::arg("counted"))
         .def("memory", &FixedModel::memory);

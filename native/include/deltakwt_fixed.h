@@ -14,11 +14,11 @@ extern "C" {
 
 /* The integers of one layer, dense and row-major. No weight is -32768. */
 typedef struct {
-    const int16_t *q, *k, *v;             /* (d, d); q is divided by sqrt(head dim) */
-    const int16_t *proj, *proj_bias;      /* (d, d), (d) */
-    const int16_t *mlp_in, *mlp_in_bias;  /* (d, m), (m) */
+    const int16_t *q, *k, *v;              /* (d, d); q is divided by sqrt(head dim) */
+    const int16_t *proj, *proj_bias;       /* (d, d), (d) */
+    const int16_t *mlp_in, *mlp_in_bias;   /* (d, m), (m) */
     const int16_t *mlp_out, *mlp_out_bias; /* (m, d), (d) */
-    const int16_t *norm1, *norm1_bias;    /* (d): gain * sqrt(d), bias */
+    const int16_t *norm1, *norm1_bias;     /* (d): gain * sqrt(d), bias */
     const int16_t *norm2, *norm2_bias;
     uint32_t norm1_epsilon, norm2_epsilon; /* at least 1 */
     uint32_t norm1_shift, norm2_shift;     /* 1..30 */

@@ -34,9 +34,10 @@ static dk_fixed_layer_source random_layer(const dk_config *c, float size) {
 }
 
 static void free_layer(dk_fixed_layer_source *s) {
-    const int16_t *all[] = {s->q,       s->k,           s->v,       s->proj,         s->proj_bias,
-                            s->mlp_in,  s->mlp_in_bias, s->mlp_out, s->mlp_out_bias, s->norm1,
-                            s->norm1_bias, s->norm2,    s->norm2_bias};
+    const int16_t *all[] = {
+        s->q,          s->k,           s->v,         s->proj,         s->proj_bias,
+        s->mlp_in,     s->mlp_in_bias, s->mlp_out,   s->mlp_out_bias, s->norm1,
+        s->norm1_bias, s->norm2,       s->norm2_bias};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free((void *)all[i]);
 }
 
@@ -90,11 +91,13 @@ static void compare(const dk_config *c, float size, float loudness) {
 int main(void) {
     static const dk_config configs[] = {
         /* dim, heads, mlp, layers, labels, frames, features */
-        {64, 1, 256, LAYERS, 5, 40, 40}, {20, 2, 36, LAYERS, 3, 37, 5}, {96, 3, 48, LAYERS, 2, 130, 7},
+        {64, 1, 256, LAYERS, 5, 40, 40},
+        {20, 2, 36, LAYERS, 3, 37, 5},
+        {96, 3, 48, LAYERS, 2, 130, 7},
         {1, 1, 1, LAYERS, 1, 1, 1},
     };
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
-        compare(&configs[i], 4000, 3000);    /* ordinary */
+        compare(&configs[i], 4000, 3000);   /* ordinary */
         compare(&configs[i], 32767, 32767); /* saturates nearly everywhere */
     }
     printf("fixed: %d failures\n", failures);

@@ -167,8 +167,8 @@ typedef struct {
 
 static inline dk_fixed_widths dk_widths(const dk_config *c) {
     uint32_t head = dk_padded(c->dim / c->heads);
-    dk_fixed_widths w = {c->frames + 1,     dk_padded(c->dim), head,
-                         head * c->heads,   dk_padded(c->mlp), dk_padded(c->frames + 1)};
+    dk_fixed_widths w = {c->frames + 1,   dk_padded(c->dim), head,
+                         head * c->heads, dk_padded(c->mlp), dk_padded(c->frames + 1)};
     return w;
 }
 

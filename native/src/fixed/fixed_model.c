@@ -32,9 +32,10 @@ static int columns_within(const int16_t *w, uint32_t rows, uint32_t cols, int64_
 
 static dk_status check_layer(const dk_config *c, const dk_fixed_layer_source *l) {
     size_t square = (size_t)c->dim * c->dim, wide = (size_t)c->dim * c->mlp;
-    const int16_t *all[] = {l->q,       l->k,           l->v,      l->proj,         l->proj_bias,
-                            l->mlp_in,  l->mlp_in_bias, l->mlp_out, l->mlp_out_bias, l->norm1,
-                            l->norm1_bias, l->norm2,    l->norm2_bias};
+    const int16_t *all[] = {
+        l->q,          l->k,           l->v,         l->proj,         l->proj_bias,
+        l->mlp_in,     l->mlp_in_bias, l->mlp_out,   l->mlp_out_bias, l->norm1,
+        l->norm1_bias, l->norm2,       l->norm2_bias};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!all[i]) return DK_BAD_ARGUMENT;
     if (l->norm1_shift - 1 >= 30 || l->norm2_shift - 1 >= 30 || l->key_shift > 14 ||

@@ -126,8 +126,8 @@ static scanned scan(pass *p, dk_site which, site_rows in, uint8_t *changed, uint
     scratch *s = p->s;
     int32_t theta = theta_of(p, which);
     uint32_t exact = theta < 0 || in.rows < 2 ? in.rows : 2;
-    scanned site = {in, {s->delta, s->mask, changed, in.n, (in.n + 63) / 64, exact, in.rows},
-                    exact, 0};
+    scanned site = {
+        in, {s->delta, s->mask, changed, in.n, (in.n + 63) / 64, exact, in.rows}, exact, 0};
     if (theta < 0 && in.fresh && changed != in.fresh) memcpy(changed, in.fresh, in.rows);
     if (theta >= 0 || !in.fresh) memset(changed, 1, exact);
     if (exact < in.rows) {
@@ -156,8 +156,7 @@ static void multiply(pass *p, const scanned *site, const dk_fixed_matrix *w, con
         }
         if (site->exact < in->rows)
             p->kernels->accumulate(&site->changes, data, w->stride, n,
-                                   out + (site->exact - 1) * ldo + column, out + column, ldo,
-                                   peak);
+                                   out + (site->exact - 1) * ldo + column, out + column, ldo, peak);
     }
 }
 
@@ -178,7 +177,8 @@ static void hold_rows(pass *p, dk_site site, uint32_t column, uint32_t *counts) 
             memcpy(now, before, width * sizeof *now);
         } else if (t >= exact) {
             p->kernels->hold(now, before, width, theta, s->mask);
-            for (uint32_t w = 0; p->nonzeros && w < words; w++) nonzeros += dk_bit_count(s->mask[w]);
+            for (uint32_t w = 0; p->nonzeros && w < words; w++)
+                nonzeros += dk_bit_count(s->mask[w]);
             if (p->macs) count_features(s->mask, words, counts);
         }
     }

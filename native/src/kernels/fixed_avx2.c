@@ -56,7 +56,7 @@ static inline vi v_first(uint32_t n) {
 static inline vi v_halve(vi q, vi n) {
     const vi powers = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, (char)0x80, 0x40, 0x20, 0x10, 8, 4, 2, 1));
-    vi index = _mm256_or_si256(n, _mm256_slli_epi16(n, 8)); /* the same for both bytes, but */
+    vi index = _mm256_or_si256(n, _mm256_slli_epi16(n, 8));     /* the same for both bytes, but */
     index = _mm256_xor_si256(index, _mm256_set1_epi16(0x0800)); /* the high one eight further on */
     return _mm256_abs_epi16(v_q15(q, _mm256_shuffle_epi8(powers, index)));
 }

@@ -171,6 +171,6 @@ static void scalar_embed(const int16_t *x, uint32_t pairs, const int16_t *w, uin
     }
 }
 
-const dk_fixed_kernels dk_fixed_scalar = {
-    scalar_multiply, scalar_accumulate, scalar_scan,      scalar_hold, scalar_softmax,
-    scalar_gelu,     scalar_add_norm,   scalar_transpose, scalar_embed};
+const dk_fixed_kernels dk_fixed_scalar = {scalar_multiply, scalar_accumulate, scalar_scan,
+                                          scalar_hold,     scalar_softmax,    scalar_gelu,
+                                          scalar_add_norm, scalar_transpose,  scalar_embed};

@@ -93,7 +93,8 @@ static void KERNEL(multiply)(const int16_t *x, size_t ldx, uint32_t rows, uint32
         const int16_t *start = bias ? bias + j : NULL;
         uint32_t left = (n - j) / DK_VECTOR;
 #define COLUMNS(count)                                                                             \
-    most = multiply_columns((count) * PER_16, x, ldx, rows, k, w + j, ldw, start, out + j, ldo, most)
+    most =                                                                                         \
+        multiply_columns((count) * PER_16, x, ldx, rows, k, w + j, ldw, start, out + j, ldo, most)
         if (left >= 4)
             COLUMNS(4);
         else if (left == 3)
@@ -121,8 +122,8 @@ INLINE void accumulate_block(const uint32_t NV, const dk_changes *c, const int16
                 size_t i = dk_lowest_bit(bits);
                 vi x = v_set(delta[i]);
                 const int16_t *row = rows + i * ldw;
-                UNROLL for (uint32_t v = 0; v < NV; v++)
-                    sum[v] = v_adds(sum[v], v_q15(x, v_load(row + v * LANES)));
+                UNROLL for (uint32_t v = 0; v < NV; v++) sum[v] =
+                    v_adds(sum[v], v_q15(x, v_load(row + v * LANES)));
             }
         }
         UNROLL for (uint32_t v = 0; v < NV; v++) {
@@ -234,7 +235,8 @@ static int KERNEL(hold)(int16_t *x, const int16_t *previous, uint32_t n, int32_t
     return any != 0;
 }
 
-/* ---- softmax, GELU, LayerNorm, embedding ------------------------------------------------------ */
+/* ---- softmax, GELU, LayerNorm, embedding ------------------------------------------------------
+ */
 
 /* 2^-y for y >= 0 with so many fraction bits. */
 INLINE vi power_of_half(vi y, uint32_t bits) {
