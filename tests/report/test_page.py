@@ -100,7 +100,8 @@ def test_page_and_figures_state_where_they_come_from(report: Report) -> None:
     text = unescape(report.html)
     for wanted in (facts["command"], facts["data"]["name"], facts["machine"]["processor"]):
         assert text.count(wanted) >= 1
-    assert text.count(facts["command"]) == 1  # once, not under every figure
+    stated = f"{facts['command']} (deltakwt {facts['version']})"
+    assert text.count(stated) == 1  # once, not under every figure
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", report.html, re.DOTALL)
     assert sum("Setting: " in caption for caption in captions) >= len(FIGURES)
 

@@ -13,6 +13,8 @@ import typer
 import deltakwt
 from deltakwt.cli.common import run, stop_on_sigterm
 
+COMPLETION = "_DELTAKWT_COMPLETE"  # the variable with which a shell asks for completions
+
 # Verbs in the order in which --help lists them.
 VERBS = (
     "spot",
@@ -37,12 +39,24 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _print_completion(shell: str | None) -> None:
+    if shell is None:
+        return
+    from typer.completion import get_completion_script
+
+    if shell not in ("bash", "zsh", "fish"):
+        raise typer.BadParameter(f"{shell!r}: must be bash, zsh or fish")
+    typer.echo(get_completion_script(prog_name="deltakwt", complete_var=COMPLETION, shell=shell))
+    raise typer.Exit
+
+
 def build(verbs: Sequence[str] = VERBS) -> typer.Typer:
     """Return the application with these verbs. Their modules are imported here."""
     app = typer.Typer(
         name="deltakwt",
         help="Keyword spotting whose compute follows the sound.",
         pretty_exceptions_enable=False,
+        add_completion=False,  # typer's own option needs a terminal whose shell it recognises
         rich_markup_mode=None,  # plain help needs a third of the time
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -58,6 +72,16 @@ def build(verbs: Sequence[str] = VERBS) -> typer.Typer:
                 help="Show the version and exit.",
             ),
         ] = False,
+        show_completion: Annotated[
+            str | None,
+            typer.Option(
+                "--show-completion",
+                metavar="SHELL",
+                callback=_print_completion,
+                is_eager=True,
+                help="Show the completion script for bash, zsh or fish and exit.",
+            ),
+        ] = None,
         quiet: Annotated[
             bool, typer.Option("--quiet", "-q", help="Show results and errors only.")
         ] = False,
@@ -69,7 +93,7 @@ def build(verbs: Sequence[str] = VERBS) -> typer.Typer:
         ] = False,
     ) -> None:
         """Declare the options for --help. `run` takes the last three at any position."""
-        del version, quiet, verbose, debug
+        del version, show_completion, quiet, verbose, debug
 
     for verb in verbs:
         import_module(f"{__name__}.{verb}").register(app)
@@ -79,12 +103,15 @@ def build(verbs: Sequence[str] = VERBS) -> typer.Typer:
 def _needed(arguments: Sequence[str]) -> Sequence[str]:
     """Return the verbs whose modules a command line needs: one, if it begins with a verb."""
     first = next((word for word in arguments if not word.startswith("-")), None)
-    completing = "_DELTAKWT_COMPLETE" in os.environ
-    return [first] if first in VERBS and not completing else VERBS
+    return [first] if first in VERBS and COMPLETION not in os.environ else VERBS
 
 
 def main() -> None:
     """Run the `deltakwt` command."""
     stop_on_sigterm()
+    if COMPLETION in os.environ:
+        from typer.completion import completion_init
+
+        completion_init()
     arguments = sys.argv[1:]
     sys.exit(run(build(_needed(arguments)), arguments))
