@@ -463,7 +463,7 @@ def test_bad_input_is_refused_in_one_line() -> None:
         (lambda: engine.times(features, None, repeats=-1), "repeats = -1"),
         (lambda: engine.trace(features, None), "needs thresholds"),
         (lambda: FrontEnd(3), "isa 3"),  # type: ignore[arg-type]
-        (lambda: Thresholds(x=1e39), r"threshold x = 1e\+39: must be a number from 0 to 3.4e\+38"),
+        (lambda: Thresholds(x=1e39), r"x = 1e\+39: must be a finite number from 0 to 3.4e\+38"),
         (lambda: runner(engine, hop=-1), "hop = -1"),
         (lambda: runner(engine, reuse="much"), "incompatible function arguments"),
         (lambda: runner(engine, word_posteriors=[0.5]), "one value per label"),
