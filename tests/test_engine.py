@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from deltakwt.core import reference
 from deltakwt.core.config import KWT1, KWT3, Config
-from deltakwt.core.engine import STAGES, Engine, FrontEnd, WindowRunner, available_isas
+from deltakwt.core.engine import STAGES, Engine, WindowRunner
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.frontend import STEP_LEAST, FrontEndStream, mel_energies, mfcc
 from deltakwt.core.macs import PRODUCTS
+from deltakwt.core.native import FrontEnd, available_isas
 from deltakwt.core.setting import ALL_SITES, PLAIN, SITES, FrontEndSetting, Setting, Thresholds
 from deltakwt.weights.folder import random_tensors
 from deltakwt.weights.tflite import read_tflite

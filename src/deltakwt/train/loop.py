@@ -17,7 +17,7 @@ from torch import Tensor
 
 from deltakwt.core.config import SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.data.cache import Places
+from deltakwt.data.recordings import Places
 from deltakwt.train import checkpoint
 from deltakwt.train.checkpoint import State
 from deltakwt.train.delta import MacPenalty, thresholds_in_the_loop

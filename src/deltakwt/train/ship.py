@@ -22,7 +22,8 @@ from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
 from deltakwt.core.engine import Engine
 from deltakwt.core.model import Model, load
 from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting, Thresholds
-from deltakwt.data.cache import open_recordings, split_speech
+from deltakwt.data.cache import open_recordings
+from deltakwt.data.recordings import split_speech
 from deltakwt.data.sources import read_source
 from deltakwt.data.speech_commands import NOISE_FOLDER, Clip, Manifest, batches, draw, read
 from deltakwt.evaluate.accuracy import Evaluation, evaluate
