@@ -27,10 +27,11 @@ from deltakwt.data.recordings import split_speech
 from deltakwt.data.sources import read_source
 from deltakwt.data.speech_commands import NOISE_FOLDER, Clip, Manifest, batches, draw, read
 from deltakwt.evaluate.accuracy import Evaluation, evaluate
+from deltakwt.files import write_atomically
 from deltakwt.provenance import model_name
 from deltakwt.train.calibrate import calibrate
 from deltakwt.train.card import render
-from deltakwt.weights.folder import Weights, load_folder, save_folder, write_atomically
+from deltakwt.weights.folder import Weights, load_folder, save_folder
 from deltakwt.weights.registry import cache_folder
 
 SMOOTHED = FrontEndSetting(smooth=True, floor=2.0)
