@@ -14,7 +14,7 @@ SECONDS ?= 60
 help:
 	@echo 'make demo           install into .venv and spot the words in examples/clips'
 	@echo 'make test           install what the tests need, lint, run every test'
-	@echo 'make lint           ruff, mypy, clang-format'
+	@echo 'make lint           ruff, mypy, vulture, codespell, clang-format'
 	@echo 'make format         rewrite the sources as lint wants them'
 	@echo 'make dev            install for development: Python files in place, C rebuilt on import'
 	@echo 'make test-sanitize  the C core under the address and undefined-behaviour sanitizers'
@@ -34,6 +34,8 @@ lint: $(VENV)/test.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/vulture
+	$(BIN)/codespell
 	$(BIN)/clang-format --dry-run -Werror $(C_SOURCES)
 
 format: $(VENV)/test.done
@@ -42,7 +44,7 @@ format: $(VENV)/test.done
 	$(BIN)/clang-format -i $(C_SOURCES)
 
 test-sanitize:
-	$(if $(wildcard native/test_sanitize.sh),sh native/test_sanitize.sh)
+	sh native/test_sanitize.sh
 
 fuzz: $(VENV)/test.done
 	$(BIN)/pip install -q atheris

@@ -27,8 +27,9 @@ from deltakwt.bench.benchmark import Options, benchmark
 from deltakwt.bench.runners import BASELINE
 from deltakwt.bench.timing import draw_clips
 from deltakwt.core.config import KWT3
-from deltakwt.core.engine import Engine, available_isas
+from deltakwt.core.engine import Engine
 from deltakwt.core.model import Model, load
+from deltakwt.core.native import available_isas
 from deltakwt.core.setting import Profile, Thresholds
 from deltakwt.data.speech_commands import batches, draw
 from deltakwt.provenance import machine

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from deltakwt.core import reference
 from deltakwt.core.config import KWT1, KWT3, Config
-from deltakwt.core.engine import STAGES, Engine, FrontEnd, WindowRunner, available_isas
+from deltakwt.core.engine import STAGES, Engine, WindowRunner
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.frontend import STEP_LEAST, FrontEndStream, mel_energies, mfcc
 from deltakwt.core.macs import PRODUCTS
+from deltakwt.core.native import FrontEnd, available_isas
 from deltakwt.core.setting import ALL_SITES, PLAIN, SITES, FrontEndSetting, Setting, Thresholds
 from deltakwt.weights.folder import random_tensors
 from deltakwt.weights.tflite import read_tflite
@@ -463,7 +464,7 @@ def test_bad_input_is_refused_in_one_line() -> None:
         (lambda: engine.times(features, None, repeats=-1), "repeats = -1"),
         (lambda: engine.trace(features, None), "needs thresholds"),
         (lambda: FrontEnd(3), "isa 3"),  # type: ignore[arg-type]
-        (lambda: Thresholds(x=1e39), r"threshold x = 1e\+39: must be a number from 0 to 3.4e\+38"),
+        (lambda: Thresholds(x=1e39), r"x = 1e\+39: must be a finite number from 0 to 3.4e\+38"),
         (lambda: runner(engine, hop=-1), "hop = -1"),
         (lambda: runner(engine, reuse="much"), "incompatible function arguments"),
         (lambda: runner(engine, word_posteriors=[0.5]), "one value per label"),

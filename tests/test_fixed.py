@@ -9,12 +9,13 @@ import pytest
 import soundfile
 from conftest import CLIPS
 
-from deltakwt.core import fixed
+from deltakwt.core import fixed, fixed_arithmetic
 from deltakwt.core.config import Config
-from deltakwt.core.engine import Engine, FrontEnd, available_isas
+from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed_engine import FixedEngine
 from deltakwt.core.fixed_scales import Scales, calibrate, fixed_thresholds
+from deltakwt.core.native import FrontEnd, available_isas
 from deltakwt.core.setting import ALL_SITES, Setting, Thresholds
 from deltakwt.weights.folder import load_weights, random_tensors
 from deltakwt.weights.registry import resolve
@@ -91,7 +92,7 @@ def test_extreme_features_equal_the_definition_and_are_reported(made, isa: str, 
             continue  # the weights do not fit the tight scale
         assert_equals_definition(engine, extremes, thresholds)
     peaks = FixedEngine(config, tensors, scales, isa).integers(extremes, thresholds)[3]
-    assert (peaks >= fixed.HIGHEST).any()
+    assert (peaks >= fixed_arithmetic.HIGHEST).any()
 
 
 def test_close_to_the_float_engine(made) -> None:
@@ -109,12 +110,14 @@ def test_gelu_is_within_two_steps() -> None:
     for bits in range(4, 14):
         real = x / 2**bits
         expected = real / 2 * (1 + np.tanh(sqrt(2 / pi) * (real + 0.044715 * real**3)))
-        assert np.abs(fixed.gelu(x, bits) - expected * 2**bits).max() < 2
+        assert np.abs(fixed_arithmetic.gelu(x, bits) - expected * 2**bits).max() < 2
 
 
 def test_reciprocal_root_is_exact_to_one_part_in_ten_thousand() -> None:
     for v in np.linspace(2**28, 2**30 - 1, 5000).astype(int):
-        assert fixed.reciprocal_root(int(v)) * sqrt(v) / 2**29 == pytest.approx(1, abs=1e-4)
+        assert fixed_arithmetic.reciprocal_root(int(v)) * sqrt(v) / 2**29 == pytest.approx(
+            1, abs=1e-4
+        )
 
 
 @pytest.mark.parametrize("bits", [4, 8, 12])
@@ -123,7 +126,7 @@ def test_softmax_is_close_to_the_float_one(bits: int) -> None:
     scores[::2] //= 64
     real = scores / 2**bits
     powers = np.exp(real - real.max(axis=1, keepdims=True))
-    got = fixed.softmax(scores.astype(np.int32), bits) / 2**15
+    got = fixed_arithmetic.softmax(scores.astype(np.int32), bits) / 2**15
     # Rounding the exponent costs up to ln 2 / 2^bits; a score far below the top still counts one
     # step of 2^-15, so that 99 of them shift the sum by up to 0.3%.
     limit = 0.7 / 2**bits + 99 / 2**15

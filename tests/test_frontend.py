@@ -122,7 +122,7 @@ def test_a_senseless_setting_is_refused(bad):
         FrontEndSetting(**bad)
 
 
-@pytest.mark.parametrize("bad", [{"floor": "x"}, {"flor": 1.0}, {"floor": [1]}])
+@pytest.mark.parametrize("bad", [{"floor": "x"}, {"ceiling": 1.0}, {"floor": [1]}])
 def test_a_senseless_json_is_refused(bad):
     with pytest.raises(DeltakwtError, match="front.end"):
         FrontEndSetting.from_json(bad)

@@ -15,7 +15,8 @@ import deltakwt
 from deltakwt.audio import read_clip
 from deltakwt.core import frontend, reference
 from deltakwt.core.config import KWT1
-from deltakwt.core.engine import Engine, available_isas, choose_isa
+from deltakwt.core.engine import Engine
+from deltakwt.core.native import available_isas, choose_isa
 from deltakwt.provenance import cpu_facts
 from deltakwt.weights.folder import random_tensors
 from deltakwt.weights.registry import named_models

@@ -65,11 +65,11 @@ def test_stored_weights_are_what_the_engine_gets(int8: Export) -> None:
 
 
 def test_labels_are_exact_in_c_and_cannot_break_the_source(int8: Export) -> None:
-    odd = ("_silence_", 'quo"te\\', "*/ end", "naïve", "a\nb", "a\rb", "a_b", "??/")
+    odd = ("_silence_", 'quo"ted\\', "*/ end", "naïve", "a\nb", "a\rb", "a_b", "??/")
     config = Config(int8.config.dim, int8.config.heads, int8.config.mlp, labels=odd)
     export = Export('na"me', config, int8.tensors, "int8", Setting(name="*/"), int8.decision)
     source = profile_source(export)
-    assert r'"quo\042te\134", "*/ end", "na\303\257ve", "a\012b", "a\015b", "a_b"' in source
+    assert r'"quo\042ted\134", "*/ end", "na\303\257ve", "a\012b", "a\015b", "a_b"' in source
     assert r'"\077\077/"' in source
     assert "/* Setting: __. */" in source
     assert r'DK_MODEL_NAME "na\042me, int8 weights, setting */"' in config_source(export)

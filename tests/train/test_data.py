@@ -13,17 +13,8 @@ import soundfile
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data import cache as caches
 from deltakwt.data import rooms
-from deltakwt.data.cache import (
-    is_validation,
-    join,
-    loudest_second,
-    open_clips,
-    open_noises,
-    open_recordings,
-    speakers,
-    split_files,
-    split_speech,
-)
+from deltakwt.data.cache import loudest_second, open_clips, open_noises, open_recordings
+from deltakwt.data.recordings import is_validation, join, speakers, split_files, split_speech
 from deltakwt.data.sources import DataSource, read_source, write_source
 from deltakwt.data.speech_commands import split_of
 from deltakwt.train.examples import SILENT, check, make_task

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from deltakwt.data.cache import join, open_clips, open_recordings
+from deltakwt.data.cache import open_clips, open_recordings
+from deltakwt.data.recordings import join
 from deltakwt.train.augment import Recipe
 from deltakwt.train.examples import (
     SILENT,

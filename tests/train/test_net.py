@@ -10,9 +10,10 @@ import torch.nn.functional as F
 
 from deltakwt.core import reference
 from deltakwt.core.config import KWT0, KWT1, KWT2, KWT3, Config
-from deltakwt.core.engine import Engine, available_isas
+from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import dense_macs
+from deltakwt.core.native import available_isas
 from deltakwt.core.setting import Setting, Thresholds
 from deltakwt.train import delta
 from deltakwt.train.grow import grow

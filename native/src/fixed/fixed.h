@@ -172,6 +172,27 @@ static inline dk_fixed_widths dk_widths(const dk_config *c) {
     return w;
 }
 
+/* Everything a run needs, in the caller's scratch memory. Rows of `tokens` tokens each. */
+typedef struct {
+    int16_t *x;      /* (T, d) */
+    int16_t *q;      /* (T, heads) */
+    int16_t *kv;     /* (T padded, 2 heads): K, then V */
+    int16_t *keys;   /* (heads, T padded): K transposed */
+    int16_t *scores; /* (T, T padded): of one head */
+    int16_t *heads;  /* (T, heads) */
+    int16_t *hidden; /* (T, m) */
+    int16_t *r;      /* (T, d): what is added to x */
+    int16_t *delta, *reference, *row;
+    uint64_t *mask;
+    uint8_t *changed_x, *changed, *changed_heads;
+    uint16_t *where;
+    uint32_t *q_counts, *k_counts; /* (heads): kept deltas of a feature */
+    uint32_t widest;
+} dk_fixed_scratch;
+
+/* Take all of it from an arena. */
+dk_fixed_scratch dk_fixed_plan(dk_arena *arena, const dk_config *config);
+
 dk_status dk_fixed_check_config(const dk_config *config);
 
 #endif

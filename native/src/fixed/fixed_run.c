@@ -8,67 +8,13 @@
 
 #include <string.h>
 
-/* Everything a run needs, in the caller's scratch memory. Rows of `tokens` tokens each. */
-typedef struct {
-    int16_t *x;      /* (T, d) */
-    int16_t *q;      /* (T, heads) */
-    int16_t *kv;     /* (T padded, 2 heads): K, then V */
-    int16_t *keys;   /* (heads, T padded): K transposed */
-    int16_t *scores; /* (T, T padded): of one head */
-    int16_t *heads;  /* (T, heads) */
-    int16_t *hidden; /* (T, m) */
-    int16_t *r;      /* (T, d): what is added to x */
-    int16_t *delta, *reference, *row;
-    uint64_t *mask;
-    uint8_t *changed_x, *changed, *changed_heads;
-    uint16_t *where;
-    uint32_t *q_counts, *k_counts; /* (heads): kept deltas of a feature */
-    uint32_t widest;
-} scratch;
-
-static scratch plan(dk_arena *arena, const dk_config *c) {
-    dk_fixed_widths w = dk_widths(c);
-    uint32_t widest = w.mlp > w.keys ? w.mlp : w.keys;
-    if (w.dim > widest) widest = w.dim;
-    if (w.heads > widest) widest = w.heads;
-    size_t rows = w.tokens, words = (widest + 63) / 64, one = sizeof(int16_t);
-    scratch s;
-    s.widest = widest;
-    s.x = (int16_t *)dk_take(arena, rows * w.dim, one);
-    s.q = (int16_t *)dk_take(arena, rows * w.heads, one);
-    s.kv = (int16_t *)dk_take(arena, (size_t)w.keys * 2 * w.heads, one);
-    s.keys = (int16_t *)dk_take(arena, (size_t)w.heads * w.keys, one);
-    s.scores = (int16_t *)dk_take(arena, rows * w.keys, one);
-    s.heads = (int16_t *)dk_take(arena, rows * w.heads, one);
-    s.hidden = (int16_t *)dk_take(arena, rows * w.mlp, one);
-    s.r = (int16_t *)dk_take(arena, rows * w.dim, one);
-    s.delta = (int16_t *)dk_take(arena, rows * widest, one);
-    s.reference = (int16_t *)dk_take(arena, widest, one);
-    s.row = (int16_t *)dk_take(arena, dk_padded(c->features), one);
-    s.mask = (uint64_t *)dk_take(arena, rows * words, sizeof *s.mask);
-    s.changed_x = (uint8_t *)dk_take(arena, rows, 1);
-    s.changed = (uint8_t *)dk_take(arena, rows, 1);
-    s.changed_heads = (uint8_t *)dk_take(arena, rows, 1);
-    s.where = (uint16_t *)dk_take(arena, rows, sizeof *s.where);
-    s.q_counts = (uint32_t *)dk_take(arena, w.heads, sizeof *s.q_counts);
-    s.k_counts = (uint32_t *)dk_take(arena, w.heads, sizeof *s.k_counts);
-    return s;
-}
-
-size_t dk_fixed_scratch_size(const dk_config *config) {
-    if (dk_fixed_check_config(config)) return 0;
-    dk_arena arena = dk_arena_at(NULL);
-    plan(&arena, config);
-    return dk_arena_size(&arena);
-}
-
 /* One layer of one run. */
 typedef struct {
     const dk_config *config;
     const dk_fixed_kernels *kernels;
     const dk_fixed_layer *layer;
     const int32_t *thresholds; /* of this layer, or NULL */
-    scratch *s;
+    dk_fixed_scratch *s;
     dk_fixed_widths w;
     int64_t *macs, *nonzeros; /* of this layer, or NULL */
     uint32_t peaks[DK_PEAKS], next_peak;
@@ -123,7 +69,7 @@ static void count_kept(const pass *p, scanned *site, uint32_t *counts) {
 
 /* `changed` tells for each row whether it differs from the one before it. `counts` may be NULL. */
 static scanned scan(pass *p, dk_site which, site_rows in, uint8_t *changed, uint32_t *counts) {
-    scratch *s = p->s;
+    dk_fixed_scratch *s = p->s;
     int32_t theta = theta_of(p, which);
     uint32_t exact = theta < 0 || in.rows < 2 ? in.rows : 2;
     scanned site = {
@@ -164,7 +110,7 @@ static void multiply(pass *p, const scanned *site, const dk_fixed_matrix *w, con
 
 /* The rows of K (or V) become their references; rows of unchanged tokens are filled in. */
 static void hold_rows(pass *p, dk_site site, uint32_t column, uint32_t *counts) {
-    scratch *s = p->s;
+    dk_fixed_scratch *s = p->s;
     uint32_t d = p->config->dim, width = p->w.heads, tokens = p->w.tokens;
     size_t stride = 2 * (size_t)width;
     int32_t theta = theta_of(p, site);
@@ -186,7 +132,7 @@ static void hold_rows(pass *p, dk_site site, uint32_t column, uint32_t *counts) 
 }
 
 static void project(pass *p) {
-    scratch *s = p->s;
+    dk_fixed_scratch *s = p->s;
     const dk_fixed_layer *layer = p->layer;
     uint32_t d = p->config->dim, width = p->w.heads, *peak = &p->peaks[DK_PEAK_QKV];
     site_rows in = {s->x, p->w.dim, d, p->w.dim, p->w.tokens, NULL};
@@ -207,7 +153,7 @@ static void project(pass *p) {
 
 /* Scores become their references, then their softmax. */
 static void soften(pass *p) {
-    scratch *s = p->s;
+    dk_fixed_scratch *s = p->s;
     uint32_t n = p->w.keys, tokens = p->w.tokens, words = (n + 63) / 64;
     int32_t theta = theta_of(p, DK_SITE_SCORES);
     uint32_t exact = theta < 0 || p->rows < 2 ? p->rows : 2;
@@ -233,7 +179,7 @@ static dk_fixed_matrix part_of(const int16_t *data, uint32_t rows, uint32_t cols
 }
 
 static void attend_head(pass *p, uint32_t head) {
-    scratch *s = p->s;
+    dk_fixed_scratch *s = p->s;
     uint32_t width = p->w.head, column = head * width, real = p->config->dim / p->config->heads;
     uint32_t n = p->w.keys, tokens = p->w.tokens;
     site_rows in = {s->q + column, p->w.heads, real, width, p->rows, s->changed_x};
@@ -257,7 +203,7 @@ static void attend_head(pass *p, uint32_t head) {
 /* x = LN(x + r), where r was computed only for changed rows. */
 static void add_norm(pass *p, const uint8_t *changed, const dk_fixed_norm *norm, uint32_t shift,
                      uint32_t *sum_peak, uint32_t *peak) {
-    scratch *s = p->s;
+    dk_fixed_scratch *s = p->s;
     for (uint32_t t = 0; t < p->rows; t++)
         s->where[t] = (uint16_t)(changed[t] || !t ? t : s->where[t - 1]);
     p->kernels->add_norm(s->x, p->w.dim, shift, s->r, p->w.dim, s->where, p->rows, norm, sum_peak,
@@ -265,7 +211,7 @@ static void add_norm(pass *p, const uint8_t *changed, const dk_fixed_norm *norm,
 }
 
 static void attend(pass *p) {
-    scratch *s = p->s;
+    dk_fixed_scratch *s = p->s;
     uint32_t d = p->config->dim, real = d / p->config->heads;
     memset(s->changed_heads, 0, p->rows);
     memset(s->q_counts, 0, p->w.heads * sizeof *s->q_counts);
@@ -288,7 +234,7 @@ static void attend(pass *p) {
 /* ---- the rest -------------------------------------------------------------------------------- */
 
 static void feed_forward(pass *p) {
-    scratch *s = p->s;
+    dk_fixed_scratch *s = p->s;
     uint32_t d = p->config->dim, m = p->config->mlp;
     site_rows in = {s->x, p->w.dim, d, p->w.dim, p->rows, NULL};
     scanned x = scan(p, DK_SITE_MLP_IN, in, s->changed, NULL);
@@ -307,7 +253,7 @@ static void feed_forward(pass *p) {
              &p->next_peak);
 }
 
-static uint32_t embed(const dk_fixed_model *model, const int16_t *features, scratch *s) {
+static uint32_t embed(const dk_fixed_model *model, const int16_t *features, dk_fixed_scratch *s) {
     const dk_config *c = &model->config;
     uint32_t n = dk_padded(c->dim), pairs = (c->features + 1) / 2, peak = 0;
     memcpy(s->x, model->positions, n * sizeof *s->x);
@@ -355,7 +301,7 @@ dk_status dk_fixed_run(const dk_fixed_model *model, const int16_t *features,
     if (!valid_thresholds(thresholds, c->layers)) return DK_BAD_ARGUMENT;
     if (!watch) watch = &nothing;
     dk_arena arena = dk_arena_at(memory);
-    scratch s = plan(&arena, c);
+    dk_fixed_scratch s = dk_fixed_plan(&arena, c);
     pass p;
     p.config = c;
     p.kernels = model->kernels;

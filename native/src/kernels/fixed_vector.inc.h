@@ -24,20 +24,7 @@
  *   v_scaled(a, b, shift)  a b / 2^shift, rounded and saturated
  */
 #include "../fixed/fixed.h"
-
-#if defined(DK_QUICK_BUILD) /* a test build: the same code, not unrolled */
-#define INLINE static inline
-#define UNROLL
-#elif defined(__clang__)
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
-#else
-#define INLINE static __forceinline
-#define UNROLL
-#endif
+#include "unroll.h"
 
 enum { PER_16 = DK_VECTOR / LANES, MOST_VECTORS = DK_PANEL / LANES, TILE = 4 * PER_16 };
 
@@ -46,114 +33,7 @@ static void note(uint32_t *peak, vi sizes) {
     if (size > *peak) *peak = size;
 }
 
-/* ---- products -------------------------------------------------------------------------------- */
-
-/* MR rows of NV vectors: out = bias + x W. */
-INLINE vi multiply_tile(const uint32_t MR, const uint32_t NV, const int16_t *x, size_t ldx,
-                        uint32_t k, const int16_t *w, size_t ldw, const int16_t *bias, int16_t *out,
-                        size_t ldo, vi peak) {
-    vi sum[2][TILE];
-    UNROLL for (uint32_t v = 0; v < NV; v++) {
-        sum[0][v] = bias ? v_load(bias + v * LANES) : v_zero();
-        if (MR > 1) sum[1][v] = sum[0][v];
-    }
-    for (uint32_t i = 0; i < k; i++, w += ldw) {
-        vi a = v_set(x[i]), b = MR > 1 ? v_set(x[ldx + i]) : v_zero();
-        UNROLL for (uint32_t v = 0; v < NV; v++) {
-            vi weights = v_load(w + v * LANES);
-            sum[0][v] = v_adds(sum[0][v], v_q15(a, weights));
-            if (MR > 1) sum[1][v] = v_adds(sum[1][v], v_q15(b, weights));
-        }
-    }
-    UNROLL for (uint32_t r = 0; r < MR; r++) {
-        UNROLL for (uint32_t v = 0; v < NV; v++) {
-            v_store(out + r * ldo + v * LANES, sum[r][v]);
-            peak = v_max_size(peak, sum[r][v]);
-        }
-    }
-    return peak;
-}
-
-INLINE vi multiply_columns(const uint32_t NV, const int16_t *x, size_t ldx, uint32_t rows,
-                           uint32_t k, const int16_t *w, size_t ldw, const int16_t *bias,
-                           int16_t *out, size_t ldo, vi peak) {
-    uint32_t t = 0;
-    for (; t + 2 <= rows; t += 2)
-        peak = multiply_tile(2, NV, x + t * ldx, ldx, k, w, ldw, bias, out + t * ldo, ldo, peak);
-    if (t < rows)
-        peak = multiply_tile(1, NV, x + t * ldx, ldx, k, w, ldw, bias, out + t * ldo, ldo, peak);
-    return peak;
-}
-
-static void KERNEL(multiply)(const int16_t *x, size_t ldx, uint32_t rows, uint32_t k,
-                             const int16_t *w, size_t ldw, uint32_t n, const int16_t *bias,
-                             int16_t *out, size_t ldo, uint32_t *peak) {
-    vi most = v_zero();
-    for (uint32_t j = 0; j < n; j += TILE * LANES) {
-        const int16_t *start = bias ? bias + j : NULL;
-        uint32_t left = (n - j) / DK_VECTOR;
-#define COLUMNS(count)                                                                             \
-    most =                                                                                         \
-        multiply_columns((count) * PER_16, x, ldx, rows, k, w + j, ldw, start, out + j, ldo, most)
-        if (left >= 4)
-            COLUMNS(4);
-        else if (left == 3)
-            COLUMNS(3);
-        else if (left == 2)
-            COLUMNS(2);
-        else
-            COLUMNS(1);
-#undef COLUMNS
-    }
-    note(peak, most);
-}
-
-/* The running result stays in registers while the changed rows pass. */
-INLINE void accumulate_block(const uint32_t NV, const dk_changes *c, const int16_t *w, size_t ldw,
-                             const int16_t *start, int16_t *out, size_t ldo, uint32_t *peak) {
-    vi sum[MOST_VECTORS], most = v_zero();
-    UNROLL for (uint32_t v = 0; v < NV; v++) sum[v] = v_load(start + v * LANES);
-    for (uint32_t t = c->first; t < c->rows; t++) {
-        if (!c->changed[t]) continue;
-        const int16_t *delta = c->delta + (size_t)t * c->stride, *rows = w;
-        const uint64_t *mask = c->mask + (size_t)t * c->words;
-        for (uint32_t word = 0; word < c->words; word++, delta += 64, rows += 64 * ldw) {
-            for (uint64_t bits = mask[word]; bits; bits &= bits - 1) {
-                size_t i = dk_lowest_bit(bits);
-                vi x = v_set(delta[i]);
-                const int16_t *row = rows + i * ldw;
-                UNROLL for (uint32_t v = 0; v < NV; v++) sum[v] =
-                    v_adds(sum[v], v_q15(x, v_load(row + v * LANES)));
-            }
-        }
-        UNROLL for (uint32_t v = 0; v < NV; v++) {
-            v_store(out + t * ldo + v * LANES, sum[v]);
-            most = v_max_size(most, sum[v]);
-        }
-    }
-    note(peak, most);
-}
-
-static void KERNEL(accumulate)(const dk_changes *c, const int16_t *w, size_t ldw, uint32_t n,
-                               const int16_t *start, int16_t *out, size_t ldo, uint32_t *peak) {
-    switch (n / DK_VECTOR) {
-#define CASE(count)                                                                                \
-    case count:                                                                                    \
-        accumulate_block((count) * PER_16, c, w, ldw, start, out, ldo, peak);                      \
-        break;
-        CASE(1)
-        CASE(2)
-        CASE(3)
-        CASE(4)
-        CASE(5)
-        CASE(6)
-        CASE(7)
-        CASE(8)
-#undef CASE
-    default:
-        break;
-    }
-}
+#include "fixed_products.inc.h"
 
 /* ---- deltas ---------------------------------------------------------------------------------- */
 

@@ -27,20 +27,7 @@
  * v_load_n and v_store_n touch only the first n < LANES floats; other lanes read as `fill`.
  */
 #include "../internal.h"
-
-#if defined(DK_QUICK_BUILD) /* a test build: the same code, not unrolled */
-#define INLINE static inline
-#define UNROLL
-#elif defined(__clang__) /* whose "GCC unroll" comes too late for arrays to become registers */
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__GNUC__)
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
-#else
-#define INLINE static __forceinline
-#define UNROLL
-#endif
+#include "unroll.h"
 
 enum { MOST_VECTORS = 16 }; /* of any block or tile below */
 

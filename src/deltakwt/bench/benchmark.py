@@ -21,9 +21,10 @@ from deltakwt.bench.timing import (
     rows,
     time_runners,
 )
-from deltakwt.core.engine import Engine, available_isas
+from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
+from deltakwt.core.native import available_isas
 from deltakwt.core.setting import Setting, Thresholds
 from deltakwt.provenance import command, machine, model_name
 from deltakwt.weights.folder import Weights

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from deltakwt.cli.common import JsonOption, ThreadsOption, print_json
+from deltakwt.cli.common import print_json
+from deltakwt.cli.options import with_options
+from deltakwt.cli.train_options import TrainArguments
 from deltakwt.core.config import KEYWORDS, SILENCE, SIZES, UNKNOWN, Config
 from deltakwt.core.errors import DeltakwtError
 
@@ -19,230 +20,14 @@ if TYPE_CHECKING:
     from deltakwt.train.loop import Progress
     from deltakwt.train.plan import Plan
 
-Out = Annotated[
-    Path, typer.Option("--out", help="Write the run and the finished model to this folder.")
-]
-Folders = Annotated[
-    list[Path] | None,
-    typer.Option("--data", help="Learn words from this folder of word folders. Repeatable."),
-]
-Speech = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--speech",
-        help="Learn to reject running speech from this folder of recordings. Repeatable.",
-    ),
-]
-Sounds = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--sounds",
-        help="Learn from this folder of other sounds or music that they are silence, and use them"
-        " as backgrounds. Repeatable.",
-    ),
-]
-Rooms = Annotated[
-    str,
-    typer.Option(
-        "--rooms",
-        help="Use the impulse responses in this folder; 'simulated' simulates rooms with"
-        " pyroomacoustics, 'noise' uses decaying noise. The default is no rooms.",
-    ),
-]
-Size = Annotated[
-    str | None,
-    typer.Option("--size", help="Train this size: kwt-0, kwt-1, kwt-2 or kwt-3. Default: kwt-1."),
-]
-ShapeOption = Annotated[
-    str,
-    typer.Option("--shape", help="Train this shape instead of a size: DIM,HEADS,MLP,LAYERS."),
-]
-Words = Annotated[
-    str | None,
-    typer.Option("--words", help="Spot these words, separated by commas. Default: the ten words."),
-]
-Synth = Annotated[
-    bool, typer.Option("--synth", help="Make training speech for the words with espeak-ng.")
-]
-Start = Annotated[str | None, typer.Option("--from", help="Continue to train this model.")]
-Grow = Annotated[
-    str | None, typer.Option("--grow", help="Widen this model to the size, then train it.")
-]
-Teachers = Annotated[
-    list[str] | None,
-    typer.Option("--teacher", help="Learn from the answers of this model too. Repeatable."),
-]
-TeacherShare = Annotated[
-    float | None,
-    typer.Option(
-        "--teacher-share",
-        min=0.0,
-        max=1.0,
-        help="Part of the loss on keywords that comes from the teachers. Default: 0.6, or 0.9"
-        " with --layerwise.",
-    ),
-]
-Layerwise = Annotated[
-    float | None,
-    typer.Option(
-        "--layerwise",
-        min=0.0,
-        max=0.95,
-        help="Part of the run for layer-wise distillation from a teacher of the same shape."
-        " Default: 0.55 from random weights without --speech, otherwise 0.",
-    ),
-]
-Hints = Annotated[
-    str,
-    typer.Option("--hints", help="Guide every block with the tokens of this narrower model."),
-]
-HintUntil = Annotated[
-    float,
-    typer.Option(
-        "--hint-until", min=0.01, max=1.0, help="Part of the run at which hints have faded to 0."
-    ),
-]
-Delta = Annotated[
-    str,
-    typer.Option(
-        "--delta", help="Train with these thresholds, or with those of a profile of --from."
-    ),
-]
-MacPenalty = Annotated[
-    float,
-    typer.Option("--mac-penalty", min=0.0, help="Weight of the MACs in the loss, with --delta."),
-]
-FrontEndShare = Annotated[
-    float,
-    typer.Option(
-        "--front-end-share",
-        min=0.0,
-        max=1.0,
-        help="Part of the clips with a smoothed front end, and with a floor. 0: plain only.",
-    ),
-]
-BackgroundShare = Annotated[
-    float,
-    typer.Option(
-        "--background-share",
-        min=0.0,
-        max=1.0,
-        help="Part of the words and of the speech with a background at -5 to 28 dB.",
-    ),
-]
-Epochs = Annotated[
-    int | None,
-    typer.Option(
-        "--epochs",
-        min=1,
-        help="Number of epochs. Default: 96; 7 with --layerwise, 8 with --grow, 10 with --from.",
-    ),
-]
-Batch = Annotated[int, typer.Option("--batch", min=1, max=65_536, help="Clips per step.")]
-Rate = Annotated[
-    float | None,
-    typer.Option(
-        "--rate", min=1e-8, max=1.0, help="Highest learning rate. Default: depends on the plan."
-    ),
-]
-Seed = Annotated[
-    int, typer.Option("--seed", min=0, max=8_000_000, help="Seed of all random numbers.")
-]
-CacheFolder = Annotated[
-    Path | None,
-    typer.Option("--cache", help="Keep decoded audio in this folder. Default: the user's cache."),
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the stopped run in --out.")]
-Device = Annotated[str, typer.Option("--device", help="Train on this device: cpu or cuda.")]
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of the command line."""
-
-    out: Path
-    data: list[Path] | None
-    speech: list[Path] | None
-    sounds: list[Path] | None
-    rooms: str
-    size: str | None
-    shape: str
-    words: str | None
-    synth: bool
-    start: str | None
-    grow: str | None
-    teacher: list[str] | None
-    teacher_share: float | None
-    layerwise: float | None
-    hints: str
-    hint_until: float
-    delta: str
-    mac_penalty: float
-    front_end_share: float
-    background_share: float
-    epochs: int | None
-    batch: int
-    rate: float | None
-    seed: int
-    cache: Path | None
-    resume: bool
-    threads: int
-    device: str
-    as_json: bool
-
-    def check(self) -> None:
-        """Raise an error for options that do not go together."""
-        if self.start and self.grow:
-            raise DeltakwtError("--from and --grow exclude each other; give one of them")
-        if self.size and self.shape:
-            raise DeltakwtError("--size and --shape exclude each other; give one of them")
-        if self.mac_penalty and not self.delta:
-            raise DeltakwtError("--mac-penalty counts MACs at thresholds; give them with --delta")
-        if not self.data and not self.synth and not self.resume:
-            raise DeltakwtError("give --data FOLDER, or --words with --synth")
-
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-
-    @app.command()
-    def train(
-        out: Out,
-        data: Folders = None,
-        speech: Speech = None,
-        sounds: Sounds = None,
-        rooms: Rooms = "",
-        size: Size = None,
-        shape: ShapeOption = "",
-        words: Words = None,
-        synth: Synth = False,
-        start: Start = None,
-        grow: Grow = None,
-        teacher: Teachers = None,
-        teacher_share: TeacherShare = None,
-        layerwise: Layerwise = None,
-        hints: Hints = "",
-        hint_until: HintUntil = 0.33,
-        delta: Delta = "",
-        mac_penalty: MacPenalty = 0.0,
-        front_end_share: FrontEndShare = 0.6,
-        background_share: BackgroundShare = 0.62,
-        epochs: Epochs = None,
-        batch: Batch = 128,
-        rate: Rate = None,
-        seed: Seed = 1,
-        cache: CacheFolder = None,
-        resume: Resume = False,
-        threads: ThreadsOption = 0,
-        device: Device = "cpu",
-        as_json: JsonOption = False,
-    ) -> None:
-        """Train a Keyword Transformer from random weights, from a model, or from a wider copy."""
-        run_training(Options(**locals()))
+    app.command("train")(with_options(train, TrainArguments))
 
 
-def run_training(options: Options) -> None:
-    """Train as the options say, and print the result."""
+def train(options: TrainArguments) -> None:
+    """Train a Keyword Transformer from random weights, from a model, or from a wider copy."""
     if find_spec("torch") is None:
         raise DeltakwtError('training needs torch; install it with: pip install "deltakwt[train]"')
     options.check()
@@ -278,7 +63,7 @@ def run_training(options: Options) -> None:
     typer.echo(f"{line}, calibration error {error:.1f}%")
 
 
-def make_plan(options: Options, start: str | None) -> Plan:
+def make_plan(options: TrainArguments, start: str | None) -> Plan:
     """Return the plan that the options describe; `start` is the model to continue from."""
     from deltakwt.train import plan as plans
 
@@ -340,7 +125,7 @@ def _config(name: str) -> Config:
     return load_weights(resolve(name)).config
 
 
-def _shape(options: Options, base: Config | None) -> tuple[int, int, int, int]:
+def _shape(options: TrainArguments, base: Config | None) -> tuple[int, int, int, int]:
     """Return the shape of --shape, of --size, of the model to continue from, or of kwt-1."""
     from deltakwt.train.plan import parse_shape, shape_of
 
@@ -353,7 +138,7 @@ def _shape(options: Options, base: Config | None) -> tuple[int, int, int, int]:
     return shape_of(SIZES[options.size])
 
 
-def _layerwise(options: Options, start: str | None, shape: tuple[int, ...]) -> float:
+def _layerwise(options: TrainArguments, start: str | None, shape: tuple[int, ...]) -> float:
     """Return the part of layer-wise distillation; by default, where it fits."""
     from deltakwt.train.plan import LAYERWISE_PART, shape_of
 

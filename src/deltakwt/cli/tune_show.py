@@ -97,7 +97,7 @@ def save_tuning(
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write a document whole or not at all."""
-    from deltakwt.weights.folder import write_atomically
+    from deltakwt.files import write_atomically
 
     try:
         write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())

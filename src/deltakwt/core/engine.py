@@ -1,13 +1,11 @@
-"""The Python interface of the native core: features, runs, traces, batches and streams.
+"""The Python interface of the native engine: runs, traces, batches and streams.
 
 Every function checks what it is given and raises `DeltakwtError` for bad input.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import index
 
@@ -15,9 +13,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltakwt import _native
-from deltakwt.core.config import CLIP_SAMPLES, FRAME_SAMPLES, Config
+from deltakwt.core.config import CLIP_SAMPLES, Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import PRODUCTS
+from deltakwt.core.native import (
+    Floats,
+    FrontEnd,
+    as_floats,
+    choose_isa,
+    front_end_values,
+    model_sizes,
+    native_errors,
+    one_channel,
+)
 from deltakwt.core.setting import (
     ALL_SITES,
     DENSE,
@@ -26,8 +34,6 @@ from deltakwt.core.setting import (
     Setting,
     Thresholds,
 )
-
-Floats = NDArray[np.float32]
 
 # The stages that Engine.times measures: products, the scan of each site, the rest of a layer.
 STAGES = (
@@ -58,67 +64,6 @@ class Batch:
     nonzeros: NDArray[np.int64] | None  # (n, layers, 9)
 
 
-def available_isas() -> tuple[str, ...]:
-    """Return the instruction sets that this build and this processor have, "scalar" first."""
-    return tuple(_native.isas())
-
-
-def choose_isa(isa: str | None = None) -> str:
-    """Return the instruction set to use: `isa`, or else DELTAKWT_ISA, or else the best one."""
-    if isa is not None and not isinstance(isa, str):
-        raise DeltakwtError(f"isa {isa!r}: must be one of {', '.join(available_isas())}")
-    name = isa or os.environ.get("DELTAKWT_ISA") or _native.best_isa()
-    if name not in available_isas():
-        source = "isa" if isa else "DELTAKWT_ISA"
-        raise DeltakwtError(
-            f"{source} {name!r}: not available here ({', '.join(available_isas())})"
-        )
-    return name
-
-
-class FrontEnd:
-    """Computes MFCC features from sound, without a model."""
-
-    def __init__(self, isa: str | None = None) -> None:
-        self.isa = choose_isa(isa)
-        self._native = _native.FrontEnd(self.isa)
-
-    def features(self, audio: ArrayLike, front_end: FrontEndSetting = PLAIN) -> Floats:
-        """Return features (frames, 40) of (n,) samples in [-1, 1] at 16 kHz."""
-        sound = _floats(audio, "sound")
-        if sound.ndim != 1 or len(sound) < FRAME_SAMPLES:
-            raise DeltakwtError(
-                f"sound of shape {sound.shape}: a frame needs {FRAME_SAMPLES} samples"
-            )
-        with _errors():
-            return self._native.features(sound, *_front_end(front_end))
-
-    def stream(self, front_end: FrontEndSetting = PLAIN) -> FeatureStream:
-        """Return a stream that computes features from blocks of samples."""
-        return FeatureStream(self, front_end)
-
-
-class FeatureStream:
-    """The front end for a stream: push blocks of any size, get the finished feature rows.
-
-    Several threads may push into one stream; their blocks are taken one after the other.
-    """
-
-    def __init__(self, frontend: FrontEnd, front_end: FrontEndSetting = PLAIN) -> None:
-        self.front_end = front_end
-        with _errors():
-            self._native = _native.Stream(frontend._native, *_front_end(front_end))
-
-    def push(self, audio: ArrayLike) -> Floats:
-        """Return the rows (n, 40) that new samples (n,) finish.
-
-        With smoothing, a row is one frame (10 ms) late.
-        """
-        sound = _one_channel(audio)
-        with _errors():
-            return self._native.push(sound)
-
-
 class WindowRunner:
     """Streaming inference: push samples, get the logits of one window every hop.
 
@@ -132,8 +77,8 @@ class WindowRunner:
 
     def push(self, audio: ArrayLike) -> tuple[Floats, int, int]:
         """Return logits (windows, labels), the number of computed windows, and their MACs."""
-        sound = _one_channel(audio)
-        with _errors(self._model):
+        sound = one_channel(audio)
+        with native_errors(self._model):
             return self._native.push(sound)
 
 
@@ -154,17 +99,8 @@ class Engine:
         self.name = name
         self.isa = choose_isa(isa)
         self.frontend = FrontEnd(self.isa)
-        sizes = [
-            config.dim,
-            config.heads,
-            config.mlp,
-            config.layers,
-            len(config.labels),
-            config.frames,
-            config.features,
-        ]
-        with _errors(name):
-            self._native = _native.Model(sizes, _ordered(config, tensors), self.isa)
+        with native_errors(name):
+            self._native = _native.Model(model_sizes(config), _ordered(config, tensors), self.isa)
 
     @property
     def memory_bytes(self) -> int:
@@ -201,7 +137,7 @@ class Engine:
         checked, theta = self._checked(features), self._array(thresholds)
         if theta is None:
             raise DeltakwtError("a trace needs thresholds")
-        with _errors(self.name):
+        with native_errors(self.name):
             native = self._native.trace(checked, theta)
         trace: dict[str, NDArray[np.generic]] = {}
         for column, site in enumerate(ALL_SITES):
@@ -218,7 +154,7 @@ class Engine:
         """Return nanoseconds (layers, len(STAGES)), summed over `repeats` runs of one clip."""
         checked, theta = self._checked(features), self._array(thresholds)
         count = _whole(repeats, "repeats")
-        with _errors(self.name):
+        with native_errors(self.name):
             return self._native.times(checked, theta, count)
 
     def batch(
@@ -232,7 +168,7 @@ class Engine:
         0 threads means one per core. If the system has fewer threads to give, fewer are used. The
         front end of the setting applies to audio only.
         """
-        array, count = _floats(clips, "batch"), _whole(threads, "threads")
+        array, count = as_floats(clips, "batch"), _whole(threads, "threads")
         if not isinstance(setting, Setting):
             raise DeltakwtError(f"setting {setting!r}: must be a Setting")
         shape = (self.config.frames, self.config.features)
@@ -242,12 +178,12 @@ class Engine:
                 f"batch of shape {array.shape}: give audio (n, {CLIP_SAMPLES}) or features"
                 f" (n, {shape[0]}, {shape[1]})"
             )
-        with _errors(self.name):
+        with native_errors(self.name):
             logits, macs, nonzeros = self._native.batch(
                 self.frontend._native if is_audio else None,
                 array,
                 self._array(setting.thresholds),
-                *_front_end(setting.front_end),
+                *front_end_values(setting.front_end),
                 count,
                 not is_dense,
             )
@@ -271,17 +207,17 @@ class Engine:
         features may differ by more.
         """
         frames = [_whole(value, name) for value, name in ((hop, "hop"), (onset, "onset"))]
-        with _errors(self.name):
+        with native_errors(self.name):
             native = _native.StreamRunner(
                 self._native,
                 self.frontend._native,
                 self._array(setting.thresholds),
-                *_front_end(setting.front_end),
+                *front_end_values(setting.front_end),
                 frames[0],
                 reuse,
                 frames[1],
                 _whole(outliers, "outliers"),
-                _floats(word_posteriors, "word_posteriors"),
+                as_floats(word_posteriors, "word_posteriors"),
             )
         return WindowRunner(native, self.name)
 
@@ -293,7 +229,7 @@ class Engine:
         return thresholds.array(self.config.layers)
 
     def _checked(self, features: ArrayLike) -> Floats:
-        array, shape = _floats(features, "features"), (self.config.frames, self.config.features)
+        array, shape = as_floats(features, "features"), (self.config.frames, self.config.features)
         if array.shape != shape:
             raise DeltakwtError(f"features of shape {array.shape}: this model takes {shape}")
         return array
@@ -302,26 +238,8 @@ class Engine:
         self, features: ArrayLike, thresholds: Thresholds | None, counted: bool
     ) -> tuple[Floats, NDArray[np.int64] | None, NDArray[np.int64] | None]:
         checked, theta = self._checked(features), self._array(thresholds)
-        with _errors(self.name):
+        with native_errors(self.name):
             return self._native.run(checked, theta, counted)
-
-
-@contextmanager
-def _errors(model: str = "") -> Iterator[None]:
-    """Turn the exceptions of the native core into `DeltakwtError`."""
-    try:
-        yield
-    except OverflowError as error:
-        named = f"model {model}" if model else "this model"
-        raise DeltakwtError(f"{named}: {error}") from None
-    except (TypeError, ValueError) as error:
-        raise DeltakwtError(str(error).partition("\n")[0]) from None
-
-
-def _front_end(setting: FrontEndSetting) -> tuple[bool, float, float]:
-    if not isinstance(setting, FrontEndSetting):
-        raise DeltakwtError(f"front end {setting!r}: must be a FrontEndSetting")
-    return setting.smooth, setting.floor, setting.quantile
 
 
 def _whole(value: int, name: str) -> int:
@@ -335,20 +253,13 @@ def _whole(value: int, name: str) -> int:
     return number
 
 
-def _one_channel(audio: ArrayLike) -> Floats:
-    sound = _floats(audio, "sound")
-    if sound.ndim != 1:
-        raise DeltakwtError(f"sound of shape {sound.shape}: a stream takes one channel")
-    return sound
-
-
 def _ordered(config: Config, tensors: Mapping[str, Floats]) -> list[Floats]:
     """Return the tensors in the order of the core, which is that of Config.shapes()."""
     ordered = []
     for name, shape in config.shapes().items():
         if name not in tensors:
             raise DeltakwtError(f"weights: {name} is missing")
-        tensor = _floats(tensors[name], name)
+        tensor = as_floats(tensors[name], name)
         if tensor.shape != shape:
             raise DeltakwtError(f"weights: {name} has shape {tensor.shape}, not {shape}")
         if not np.isfinite(tensor).all():
@@ -362,11 +273,3 @@ def _mask(references: Floats, dense: NDArray[np.bool_]) -> NDArray[np.bool_]:
     mask = np.ones(references.shape, np.bool_)
     mask[:, 2:] = (references[:, 2:] != references[:, 1:-1]) | dense[:, None, None]
     return mask
-
-
-def _floats(values: ArrayLike, name: str) -> Floats:
-    """Return a contiguous float32 array; other number types are converted."""
-    try:
-        return np.ascontiguousarray(values, np.float32)
-    except (TypeError, ValueError):
-        raise DeltakwtError(f"{name}: is not an array of numbers") from None

@@ -14,10 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltakwt import _native
 from deltakwt.core.config import CLIP_SAMPLES, Config
-from deltakwt.core.engine import Batch, Floats, FrontEnd, Run, choose_isa
+from deltakwt.core.engine import Batch, Run
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.fixed import HIGHEST, FixedLayer, FixedWeights
+from deltakwt.core.fixed import FixedLayer, FixedWeights
+from deltakwt.core.fixed_arithmetic import HIGHEST
 from deltakwt.core.fixed_scales import Scales, fixed_features, fixed_thresholds, quantize
+from deltakwt.core.native import Floats, FrontEnd, choose_isa, model_sizes, native_errors
 from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting, Thresholds
 
 
@@ -65,18 +67,14 @@ class FixedEngine:
         self.isa = choose_isa(isa)
         self.frontend = FrontEnd(self.isa)
         self.weights = quantize(config, tensors, scales)
-        sizes = [config.dim, config.heads, config.mlp, config.layers, len(config.labels)]
-        sizes += [config.frames, config.features]
-        try:
+        with native_errors():
             self._native = _native.FixedModel(
-                sizes,
+                model_sizes(config),
                 _tensors(self.weights),
                 self.weights.head_bias.astype(np.int32),
                 _numbers(self.weights),
                 self.isa,
             )
-        except ValueError as error:
-            raise DeltakwtError(str(error)) from None
 
     @property
     def memory_bytes(self) -> int:
@@ -147,10 +145,8 @@ class FixedEngine:
         table = None
         if thresholds is not None:
             table = fixed_thresholds(self.config, self.scales, thresholds)
-        try:
+        with native_errors():
             return self._native.batch(features, table, threads, counted)
-        except ValueError as error:
-            raise DeltakwtError(str(error)) from None
 
     def _clip(self, features: ArrayLike) -> NDArray[np.int16]:
         array, shape = self.quantized(features), (self.config.frames, self.config.features)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from deltakwt.core.config import LAYER_NORM_EPS, Config
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.fixed import HIGHEST, LOWEST, FixedLayer, FixedWeights, Ints, Norm
+from deltakwt.core.fixed import FixedLayer, FixedWeights
+from deltakwt.core.fixed_arithmetic import HIGHEST, LOWEST, Ints, Norm
 from deltakwt.core.reference import block_weights, gelu, head_columns, softmax
 from deltakwt.core.setting import ALL_SITES, DENSE_SITE, Thresholds
 

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.core.config import Config
+from deltakwt.core.native import choose_isa
 from deltakwt.core.setting import ALL_SITES
 
 # X W_{Q,K,V}, Q K^T, softmax V, heads W_P; then the two layers of the MLP
@@ -157,8 +158,6 @@ class Macs:
         """The executed count (layers, 6), or None where the kept values are not known."""
         if self.nonzeros is None:
             return None
-        from deltakwt.core.engine import choose_isa  # engine imports this module
-
         return executed_macs(self.config, self.nonzeros, self.isa or choose_isa())
 
     @property

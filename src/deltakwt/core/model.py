@@ -81,7 +81,7 @@ class Model:
         copy._setting = self._setting
         return copy
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+    def __deepcopy__(self, _: dict[int, Any]) -> Model:
         """Return the same as `copy.copy`: everything but the setting is immutable."""
         return self.__copy__()
 

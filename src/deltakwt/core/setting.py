@@ -119,7 +119,8 @@ def _checked(site: str, value: object) -> Threshold:
     for number in numbers:
         if not _is_number(number) or not 0 <= number <= LARGEST:
             raise DeltakwtError(
-                f"threshold {site} = {str(number)[:80]}: must be a finite number of at least 0"
+                f"threshold {site} = {str(number)[:80]}: must be a finite number from 0 to"
+                f" {LARGEST:.2g}"
             )
     return tuple(map(float, numbers)) if many else float(numbers[0])
 

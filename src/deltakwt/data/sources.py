@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.weights.folder import read_json, write_atomically
+from deltakwt.files import read_json, write_atomically
 
 FILE = "SOURCE.json"
 NOT_STATED = "licence not stated"

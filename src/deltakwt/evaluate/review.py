@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.speech_commands import NOISE_FOLDER, SPLITS, split_of
-from deltakwt.listen.saved import SavedEvent, is_plain_label, read_json_lines, read_saved
+from deltakwt.files import read_json_lines
+from deltakwt.listen.saved import MAX_BYTES, SavedEvent, is_plain_label, read_saved
 
 REVIEWED = "reviewed.jsonl"
 BARS = " ▁▂▃▄▅▆▇█"
@@ -39,7 +40,7 @@ def read_answers(folder: Path) -> dict[str, str]:
     if not path.exists():
         return {}
     answers = {}
-    for number, line in read_json_lines(path):
+    for number, line in read_json_lines(path, MAX_BYTES):
         file, label = line.get("file"), line.get("label")
         if not isinstance(file, str) or not is_plain_label(label):
             raise DeltakwtError(f"{path}: line {number} is not an answer")

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.export.model import Export
+from deltakwt.files import write_atomically
 from deltakwt.listen.decision import POSSIBLE_WORD
-from deltakwt.weights.folder import write_atomically
 
 MAGIC, VERSION, BYTE_ORDER_MARK = b"DELTAKWT", 1, 0x01020304
 HAS_THRESHOLDS = 1  # flag

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ import numpy as np
 
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.files import read_json_lines
 from deltakwt.listen.decision import Event
 from deltakwt.listen.spotter import Spotter
 
 INDEX = "events.jsonl"
 MARGIN = SAMPLE_RATE // 2  # samples before and after the best window
-MAX_INDEX_BYTES = 256 << 20
+MAX_BYTES = 256 << 20  # of events.jsonl and of the answers of a review
 MAX_LABEL = 64  # characters
 
 
@@ -120,7 +121,7 @@ def read_saved(folder: Path) -> list[SavedEvent]:
     index = folder / INDEX
     if not index.is_file():
         raise DeltakwtError(f"{folder}: has no {INDEX}; fill it with: listen --save-events")
-    return [_saved_event(index, number, line) for number, line in read_json_lines(index)]
+    return [_saved_event(index, number, line) for number, line in read_json_lines(index, MAX_BYTES)]
 
 
 def _saved_event(index: Path, number: int, line: dict[str, Any]) -> SavedEvent:
@@ -147,25 +148,3 @@ def is_plain_label(label: object) -> bool:
         return False
     plain = not label.startswith("_") and label.replace("-", "").replace("_", "").isalnum()
     return plain or label in (SILENCE, UNKNOWN)
-
-
-def read_json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (number, object) of every line of a regular file of bounded size."""
-    if not path.is_file():
-        raise DeltakwtError(f"{path}: not a regular file")
-    try:
-        if path.stat().st_size > MAX_INDEX_BYTES:
-            raise DeltakwtError(f"{path}: larger than {MAX_INDEX_BYTES >> 20} MiB")
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise DeltakwtError(f"{path}: is not UTF-8 text") from None
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be read: {error.strerror}") from error
-    for number, text in enumerate(lines, 1):
-        try:
-            line = json.loads(text)
-        except (ValueError, RecursionError):
-            raise DeltakwtError(f"{path}: line {number} is not JSON") from None
-        if not isinstance(line, dict):
-            raise DeltakwtError(f"{path}: line {number} is not a JSON object")
-        yield number, line

@@ -15,10 +15,10 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import dense_macs
 from deltakwt.core.model import Model
 from deltakwt.core.setting import SettingLike
+from deltakwt.files import read_json, write_atomically
 from deltakwt.listen.decision import Decided, Decider, Decision, Event
 from deltakwt.listen.pcm import Resampler
 from deltakwt.listen.runner import Meter, StreamRunner
-from deltakwt.weights.folder import read_json, write_atomically
 from deltakwt.weights.registry import resolve
 
 MAX_BLOCK = 10 * SAMPLE_RATE  # longer blocks are cut, so that memory is bounded

@@ -17,12 +17,12 @@ import deltakwt
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.core.setting import PLAIN, Setting
+from deltakwt.files import write_atomically
 from deltakwt.provenance import command, machine, model_name
 from deltakwt.report import claims, figures, paper
 from deltakwt.report.page import render
 from deltakwt.report.sections import SECTIONS, accuracy, clips, layers, similarity, storage, timing
 from deltakwt.report.study import WHOLE, Study, draw_sample
-from deltakwt.weights.folder import write_atomically
 
 FORMAT = 2
 Progress = Callable[[float, float], None]  # done, total

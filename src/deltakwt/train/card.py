@@ -18,7 +18,7 @@ from typing import Any
 
 from deltakwt.core.setting import FrontEndSetting
 from deltakwt.data.sources import KEYS, DataSource
-from deltakwt.weights.folder import write_atomically
+from deltakwt.files import write_atomically
 
 Facts = dict[str, Any]
 

@@ -28,7 +28,7 @@ from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import softmax
 from deltakwt.core.setting import DENSE
-from deltakwt.data.cache import Places, Recordings
+from deltakwt.data.recordings import Places, Recordings
 from deltakwt.train.net import Kwt
 from deltakwt.weights.folder import Weights, load_weights
 from deltakwt.weights.registry import resolve

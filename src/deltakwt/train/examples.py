@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from deltakwt.core.config import CLIP_SAMPLES, FRAMES, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.data.cache import Places, Recordings
+from deltakwt.data.recordings import Places, Recordings
 from deltakwt.data.speech_commands import split_of
 from deltakwt.train import augment
 from deltakwt.train.augment import MARGIN, RAW_SAMPLES

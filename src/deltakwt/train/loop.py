@@ -17,7 +17,8 @@ from torch import Tensor
 
 from deltakwt.core.config import SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.data.cache import Places
+from deltakwt.data.recordings import Places
+from deltakwt.files import write_atomically
 from deltakwt.train import checkpoint
 from deltakwt.train.checkpoint import State
 from deltakwt.train.delta import MacPenalty, thresholds_in_the_loop
@@ -34,7 +35,6 @@ from deltakwt.train.features import plain_features
 from deltakwt.train.net import Kwt, Rewrite, keep
 from deltakwt.train.parallel import World
 from deltakwt.train.plan import Plan
-from deltakwt.weights.folder import write_atomically
 
 CHECKPOINT_SECONDS = 120.0
 QUICK_CLIPS = 1000  # validation clips after an epoch, before the last fifth of the run

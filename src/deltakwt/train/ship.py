@@ -22,14 +22,16 @@ from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
 from deltakwt.core.engine import Engine
 from deltakwt.core.model import Model, load
 from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting, Thresholds
-from deltakwt.data.cache import open_recordings, split_speech
+from deltakwt.data.cache import open_recordings
+from deltakwt.data.recordings import split_speech
 from deltakwt.data.sources import read_source
 from deltakwt.data.speech_commands import NOISE_FOLDER, Clip, Manifest, batches, draw, read
 from deltakwt.evaluate.accuracy import Evaluation, evaluate
+from deltakwt.files import write_atomically
 from deltakwt.provenance import model_name
 from deltakwt.train.calibrate import calibrate
 from deltakwt.train.card import render
-from deltakwt.weights.folder import Weights, load_folder, save_folder, write_atomically
+from deltakwt.weights.folder import Weights, load_folder, save_folder
 from deltakwt.weights.registry import cache_folder
 
 SMOOTHED = FrontEndSetting(smooth=True, floor=2.0)

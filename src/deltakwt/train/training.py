@@ -16,15 +16,8 @@ import torch
 
 from deltakwt.core.config import SILENCE, UNKNOWN, Config
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.data.cache import (
-    Recordings,
-    join,
-    open_clips,
-    open_noises,
-    open_recordings,
-    split_files,
-    split_speech,
-)
+from deltakwt.data.cache import open_clips, open_noises, open_recordings
+from deltakwt.data.recordings import Recordings, join, split_files, split_speech
 from deltakwt.data.rooms import NOISE, SIMULATED, open_rooms
 from deltakwt.data.sources import DataSource, read_source
 from deltakwt.data.synth import speak

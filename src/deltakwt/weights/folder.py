@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 from deltakwt.core import config as constants
 from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.files import open_regular
-from deltakwt.files import read_json as read_json
-from deltakwt.files import write_atomically as write_atomically
+from deltakwt.files import open_regular, read_json, write_atomically
 
 FORMAT = 1
 MAX_HEADER_BYTES = 1 << 20  # of model.safetensors

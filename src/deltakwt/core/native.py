@@ -1,0 +1,119 @@
+"""The native front end, and the checks that every call of the native core shares."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from deltakwt import _native
+from deltakwt.core.config import FRAME_SAMPLES, Config
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import PLAIN, FrontEndSetting
+
+Floats = NDArray[np.float32]
+
+
+def available_isas() -> tuple[str, ...]:
+    """Return the instruction sets that this build and this processor have, "scalar" first."""
+    return tuple(_native.isas())
+
+
+def choose_isa(isa: str | None = None) -> str:
+    """Return the instruction set to use: `isa`, or else DELTAKWT_ISA, or else the best one."""
+    if isa is not None and not isinstance(isa, str):
+        raise DeltakwtError(f"isa {isa!r}: must be one of {', '.join(available_isas())}")
+    name = isa or os.environ.get("DELTAKWT_ISA") or _native.best_isa()
+    if name not in available_isas():
+        source = "isa" if isa else "DELTAKWT_ISA"
+        raise DeltakwtError(
+            f"{source} {name!r}: not available here ({', '.join(available_isas())})"
+        )
+    return name
+
+
+class FrontEnd:
+    """Computes MFCC features from sound, without a model."""
+
+    def __init__(self, isa: str | None = None) -> None:
+        self.isa = choose_isa(isa)
+        self._native = _native.FrontEnd(self.isa)
+
+    def features(self, audio: ArrayLike, front_end: FrontEndSetting = PLAIN) -> Floats:
+        """Return features (frames, 40) of (n,) samples in [-1, 1] at 16 kHz."""
+        sound = as_floats(audio, "sound")
+        if sound.ndim != 1 or len(sound) < FRAME_SAMPLES:
+            raise DeltakwtError(
+                f"sound of shape {sound.shape}: a frame needs {FRAME_SAMPLES} samples"
+            )
+        with native_errors():
+            return self._native.features(sound, *front_end_values(front_end))
+
+    def stream(self, front_end: FrontEndSetting = PLAIN) -> FeatureStream:
+        """Return a stream that computes features from blocks of samples."""
+        return FeatureStream(self, front_end)
+
+
+class FeatureStream:
+    """The front end for a stream: push blocks of any size, get the finished feature rows.
+
+    Several threads may push into one stream; their blocks are taken one after the other.
+    """
+
+    def __init__(self, frontend: FrontEnd, front_end: FrontEndSetting = PLAIN) -> None:
+        self.front_end = front_end
+        with native_errors():
+            self._native = _native.Stream(frontend._native, *front_end_values(front_end))
+
+    def push(self, audio: ArrayLike) -> Floats:
+        """Return the rows (n, 40) that new samples (n,) finish.
+
+        With smoothing, a row is one frame (10 ms) late.
+        """
+        sound = one_channel(audio)
+        with native_errors():
+            return self._native.push(sound)
+
+
+@contextmanager
+def native_errors(model: str = "") -> Iterator[None]:
+    """Turn the exceptions of the native core into `DeltakwtError`."""
+    try:
+        yield
+    except OverflowError as error:
+        named = f"model {model}" if model else "this model"
+        raise DeltakwtError(f"{named}: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise DeltakwtError(str(error).partition("\n")[0]) from None
+
+
+def front_end_values(setting: FrontEndSetting) -> tuple[bool, float, float]:
+    """Return a front end as the arguments of the native core."""
+    if not isinstance(setting, FrontEndSetting):
+        raise DeltakwtError(f"front end {setting!r}: must be a FrontEndSetting")
+    return setting.smooth, setting.floor, setting.quantile
+
+
+def model_sizes(config: Config) -> list[int]:
+    """Return the sizes of a model in the order of the native core."""
+    sizes = [config.dim, config.heads, config.mlp, config.layers]
+    return [*sizes, len(config.labels), config.frames, config.features]
+
+
+def one_channel(audio: ArrayLike) -> Floats:
+    """Return the samples (n,) of a stream."""
+    sound = as_floats(audio, "sound")
+    if sound.ndim != 1:
+        raise DeltakwtError(f"sound of shape {sound.shape}: a stream takes one channel")
+    return sound
+
+
+def as_floats(values: ArrayLike, name: str) -> Floats:
+    """Return a contiguous float32 array; other number types are converted."""
+    try:
+        return np.ascontiguousarray(values, np.float32)
+    except (TypeError, ValueError):
+        raise DeltakwtError(f"{name}: is not an array of numbers") from None
