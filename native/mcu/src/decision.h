@@ -12,7 +12,7 @@ extern "C" {
 
 enum { DK_NEVER = -1 };
 
-/* An event in windows: the best one, the first one that heard the word, the one that decided. */
+/* An event in windows: the best one, the first one with the word, the one that decided. */
 typedef struct {
     int32_t label; /* DK_NEVER: none */
     float score;

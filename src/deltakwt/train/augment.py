@@ -28,7 +28,7 @@ class Recipe:
     shift_ms: float = 350.0  # largest shift of a word, limited by the word's own extent
     near_ms: float = 100.0  # half of the words are shifted by at most this much
     cut_chance: float = 0.0  # words cut off by the edge of the window, which are unknown
-    cut_part: tuple[float, float] = (0.1, 0.5)  # part of a cut word that is heard
+    cut_part: tuple[float, float] = (0.1, 0.5)  # part of a cut word inside the window
     stretch: float = 0.15  # resampled by 1 - 0.15 ... 1 + 0.15
     stretch_chance: float = 0.6
     room_chance: float = 0.25  # without rooms nothing happens
@@ -83,7 +83,7 @@ def shifts(extent: Tensor, rate: Tensor, recipe: Recipe, rng: Generator) -> Tens
 
 
 def cut_off_shifts(extent: Tensor, rate: Tensor, recipe: Recipe, rng: Generator) -> Tensor:
-    """(B,) samples by which words move so far that only 10 to 50% of each is heard."""
+    """Return (B,) samples to move words by so that only 10 to 50% of each is inside."""
     first, last = _stretched(extent, rate)
     heard = _uniform(len(extent), recipe.cut_part, rng) * (last - first)
     early = _chance(len(extent), 0.5, rng)
