@@ -25,7 +25,7 @@ typedef struct {
     uint32_t window; /* the next one */
     uint32_t ready;  /* the window at which the refractory time is over */
     uint8_t armed[DK_LABELS];
-    uint8_t heard[DK_LABELS];  /* whether the word is at `off` or above, */
+    uint8_t active[DK_LABELS]; /* whether the word is at `off` or above, */
     uint32_t first[DK_LABELS]; /* and since which window */
     dk_decided candidate;      /* its `window` is the first candidate's */
 } dk_decider;

@@ -98,7 +98,7 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
 
 
 def _take_global_options(arguments: list[str]) -> tuple[list[str], bool]:
-    """Remove --debug, -q and -v, which may stand anywhere before "--", and obey them."""
+    """Remove --debug, -q and -v, which may stand anywhere before "--", and apply them."""
     global _level
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     quiet, verbose = {"-q", "--quiet"} & set(own), {"-v", "--verbose"} & set(own)
@@ -124,7 +124,7 @@ def _invoke(app: typer.Typer, arguments: list[str]) -> int:
 
 
 def _usage_error(error: Any) -> int:
-    """Tell what is wrong with the command line, or show the help of a verb given alone."""
+    """Print what is wrong with the command line, or show the help of a verb given alone."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.ctx.get_help())
         return 0

@@ -42,20 +42,20 @@ def report(
     ],
     model: ModelOption = DEFAULT_MODEL,
     split: Annotated[
-        str, typer.Option(help="Use the clips of this split: test or val. Default: test.")
+        str, typer.Option(help="Use the clips of this split: test or val.")
     ] = "test",
     limit: Annotated[
         int | None,
         typer.Option(min=1, help="Draw this many clips at random. Default: all clips."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random choice of clips. Default: 0.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice of clips.")] = 0,
     clips: Annotated[
         int,
         typer.Option(
             "--recordings",
             min=0,
             max=200,
-            help="Put at most this many recordings into the page. Default: 24; 0 for none.",
+            help="Put at most this many recordings into the page; 0 for none.",
         ),
     ] = 24,
     thresholds: ThresholdsOption = None,

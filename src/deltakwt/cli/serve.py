@@ -149,7 +149,7 @@ def http(
 
 
 def _token(file: Path | None) -> str | None:
-    """Return the token of the file or of the environment; it is never an option, which shows."""
+    """Return the token of the file or of the environment. An option would be visible to others."""
     if file is None:
         return os.environ.get("DELTAKWT_TOKEN") or None
     try:
@@ -179,7 +179,7 @@ def _hub(name: str, profile: str | None, threads: int, log: str, limits: Limits)
 
 
 def _missing(error: ModuleNotFoundError, *packages: str) -> Exception:
-    """Return what to tell the user: the extra to install, or the error if it is another one."""
+    """Return the message for the user: the extra to install, or another error."""
     if (error.name or "").split(".")[0] in packages:
         return MissingExtra("deltakwt serve", "serve")
     return error

@@ -75,7 +75,7 @@ class SoundBuffer:
                 self._changed.notify_all()
 
     async def end(self) -> None:
-        """No more blocks come; those that wait are still read."""
+        """Mark the end of the sound; blocks that wait are still read."""
         async with self._changed:
             self._ended = True
             self._changed.notify_all()

@@ -220,7 +220,7 @@ def _mix(
     snr_db: float,
     rng: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """(n, 16000), each with a random piece of a random noise."""
+    """Return clips (n, 16000), each with a random piece of a random noise."""
     pieces = []
     for _ in sounds:
         noise = noises[rng.integers(len(noises))]
