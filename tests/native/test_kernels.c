@@ -98,7 +98,7 @@ static void test_accumulate(uint32_t rows, uint32_t k, uint32_t cols, dk_type ty
     free(index), free(row), free(length);
 }
 
-/* What a scan of one chunk leaves behind. */
+/* The results of a scan of one chunk. */
 typedef struct {
     block value, reference;
     uint16_t *index, *row, *length, *where;

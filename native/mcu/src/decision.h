@@ -31,9 +31,9 @@ typedef struct {
 } dk_decider;
 
 void dk_decider_init(dk_decider *decider);
-/* 1: these logits of the next window completed an event. */
+/* Returns 1 if the logits of the next window complete an event. */
 int dk_decide(dk_decider *decider, const float *logits, dk_decided *event);
-/* Whether these logits could be those of a word. */
+/* Returns 1 if these logits could be those of a word. */
 int dk_maybe_word(const float *logits);
 
 #ifdef __cplusplus

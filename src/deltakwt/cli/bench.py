@@ -36,9 +36,7 @@ def bench(
     clips: Annotated[
         int, typer.Option(min=1, help="Time this many clips in their natural mix.")
     ] = 300,
-    noise: Annotated[
-        int, typer.Option(min=0, help="Time at least this many clips of noise.")
-    ] = 60,
+    noise: Annotated[int, typer.Option(min=0, help="Time at least this many clips of noise.")] = 60,
     rounds: Annotated[
         int, typer.Option(min=1, help="Run each clip this often; the fastest run counts.")
     ] = 5,

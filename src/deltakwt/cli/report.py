@@ -41,9 +41,7 @@ def report(
         Path, typer.Option("--out", help="Write figures, tables, JSON and page to this folder.")
     ],
     model: ModelOption = DEFAULT_MODEL,
-    split: Annotated[
-        str, typer.Option(help="Use the clips of this split: test or val.")
-    ] = "test",
+    split: Annotated[str, typer.Option(help="Use the clips of this split: test or val.")] = "test",
     limit: Annotated[
         int | None,
         typer.Option(min=1, help="Draw this many clips at random. Default: all clips."),

@@ -259,7 +259,7 @@ class ShardMaker:
         return torch.where(keyword, torch.where(cut, away, whole), free), cut
 
     def _backgrounds(self, count: int, rng: Generator) -> tuple[Tensor, Tensor]:
-        """Return (B, 16000) sounds (60%), babble (20%), a talker (10%), noise; (B,) bool: a talker."""
+        """Return (B, 16000) sounds (60%), babble (20%), a talker (10%), noise; (B,) talker."""
         kind = torch.rand(count, generator=rng)
         speech = self.material.speech
         background = sound_cuts(self.material.sounds, count, CLIP_SAMPLES, rng)
