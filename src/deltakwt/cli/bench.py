@@ -60,7 +60,7 @@ def bench(
             help="Widen the model to kwt-2 or kwt-3 first, without changing its function."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random choice of clips.")] = 0,
+    seed: Annotated[int, typer.Option(help="Use this seed for the choice of clips.")] = 0,
     breakdown: Annotated[
         bool, typer.Option("--breakdown", help="Also measure time and MACs of every product.")
     ] = False,

@@ -46,7 +46,7 @@ def report(
         int | None,
         typer.Option(min=1, help="Draw this many clips at random. Default: all clips."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random choice of clips.")] = 0,
+    seed: Annotated[int, typer.Option(help="Use this seed for the choice of clips.")] = 0,
     clips: Annotated[
         int,
         typer.Option(
@@ -105,7 +105,9 @@ def _print(document: Document, out: Path) -> None:
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="A sound file of any format and length.")],
+    file: Annotated[
+        Path, typer.Argument(help="Explain this sound file, of any format and length.")
+    ],
     model: ModelOption = DEFAULT_MODEL,
     out: Annotated[
         Path | None,
