@@ -1,4 +1,4 @@
-"""The paper's claims one by one beside what was measured here, from the numbers of the report."""
+"""The claims of the paper and the values measured here, from the numbers of the report."""
 
 from __future__ import annotations
 
