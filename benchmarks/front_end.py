@@ -100,7 +100,7 @@ def streams_table(model: Model, options: argparse.Namespace) -> None:
     jumps = [np.concatenate([room[: 5 * SECOND] / 10, room[: 5 * SECOND]]) for room in rooms]
     thresholds = options.thresholds[0]
     print(f"{len(streams)} streams, thresholds {thresholds}\n")
-    print("| front end | floor | words | MACs of a steady room | 2 and 4 s after a jump of 20 dB |")
+    print("| front end | floor | words | constant room's MACs | 2 and 4 s after a jump of 20 dB |")
     print("|---|---|---|---|---|")
     for front_end in options.front_ends:
         for steps in [None, *options.steps] if front_end.floor else [None]:

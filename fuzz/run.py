@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of everything that reads files of strangers.
+"""Coverage-guided fuzzing of every reader of untrusted files.
 
     python fuzz/run.py --seconds 60            every target, one after the other
     python fuzz/run.py tflite --seconds 600    one target
@@ -6,8 +6,8 @@
 Needs atheris (pip install atheris). A target is a file in fuzz/targets with a function
 `read(data, folder)`: it gives the bytes to a reader of deltakwt, which must either succeed or raise
 one `DeltakwtError` with a message of one line. Anything else is a finding: its input is written to
-build/fuzz, and belongs into fuzz/corpus/TARGET once it is mended. `replay` runs the inputs of the
-corpus without atheris.
+build/fuzz, and should be added to fuzz/corpus/TARGET once it is fixed. `replay` runs the inputs of
+the corpus without atheris.
 """
 
 from __future__ import annotations

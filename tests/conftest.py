@@ -1,4 +1,4 @@
-"""What the tests share: data and models where they are, sounds that the tests make, servers."""
+"""Fixtures of all tests: data and models where they exist, generated sounds, servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLIPS = PROJECT / "examples" / "clips"
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No test reads or writes the user's cache or is steered by the user's settings."""
+    """No test reads or writes the user's cache or depends on the user's settings."""
     monkeypatch.setenv("DELTAKWT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("DELTAKWT_MODEL", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
@@ -77,7 +77,7 @@ def name_in(split: str, word: str, number: int) -> str:
 
 @pytest.fixture(scope="session")
 def full_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder in the layout of v0.01 / v0.02: our clips, 3 of a word in each split."""
+    """A data folder in the layout of v0.01 / v0.02: our clips, 3 per word in each split."""
     root = tmp_path_factory.mktemp("full") / "speech_commands_v0.02"
     for word in (*KEYWORDS, "marvin", "happy"):
         (root / word).mkdir(parents=True)
@@ -94,7 +94,7 @@ def full_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def test_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder in the layout of the official test sets: our clips, 2 a class."""
+    """A data folder in the layout of the official test sets: our clips, 2 per class."""
     root = tmp_path_factory.mktemp("test") / "speech_commands_test_set_v0.02"
     hiss = np.random.default_rng(0).normal(0, 0.01, 16_000)
     for word in KEYWORDS:

@@ -1,4 +1,4 @@
-"""The delta algorithm a second way: dense products on reconstructed rows, many clips at a time.
+"""The delta algorithm in another form: dense products on reconstructed rows, many clips at once.
 
 R(t) = R(t-1) + dX(t) W adds up, in exact arithmetic, to X^(t) W, where X^ is the reference the
 deltas add up to. So the whole algorithm equals the dense model with every site's rows replaced by
@@ -41,7 +41,7 @@ class Batch:
 
 
 def delta(config: Config, weights: Weights, features: Array, thresholds: Thresholds) -> Batch:
-    """(n, frames, features) -> logits and counts of n clips, as `reference.delta` for each."""
+    """Return logits and counts of n clips, equal to `reference.delta` of each."""
     weights = cast(weights, features)
     table = thresholds.array(config.layers)
     tokens = features @ weights["embed.weight"] + weights["embed.bias"]
@@ -59,7 +59,7 @@ def delta(config: Config, weights: Weights, features: Array, thresholds: Thresho
 
 
 def reconstruct(x: Array, theta: float) -> tuple[Array, Kept]:
-    """(..., rows, width) -> the references X^ and what was kept, along the rows."""
+    """Return the references X^ of (..., rows, width), and which values were kept."""
     reference, kept = x.copy(), np.ones(x.shape, np.bool_)
     if theta != DENSE:
         for t in range(UNTOUCHED, x.shape[-2]):
@@ -72,7 +72,7 @@ def reconstruct(x: Array, theta: float) -> tuple[Array, Kept]:
 def _block(
     config: Config, w: Weights, x: Array, theta: dict[str, float], last: bool
 ) -> tuple[Array, dict[str, Kept]]:
-    """(n, T, d) -> (n, T, d), or (n, 1, d) in the last layer; and what each site kept."""
+    """Return (n, T, d), or (n, 1, d) in the last layer, and which values each site kept."""
     kept: dict[str, Kept] = {}
 
     def site(name: str, rows: Array) -> Array:
@@ -99,7 +99,7 @@ def _block(
 
 
 def _count(config: Config, kept: dict[str, Kept], last: bool) -> NDArray[np.int64]:
-    """(n, 6): MACs of each product, from what its operands kept."""
+    """Return (n, 6): MACs of each product, from the kept values of its operands."""
     d, m = config.dim, config.mlp
     xw = _total(kept["x"]) * 2 * d + (d * d if last else _total(kept["x"]) * d)
     # A feature kept by nQ queries and nK keys meets itself nQ * nK times.

@@ -169,14 +169,14 @@ def test_command_prints_one_json_document(weights: Weights, data: Path, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [(["--peer", "abacus"], "unknown"), (["--grow", "kwt-9"], "kwt-1, kwt-2, kwt-3")],
 )
 def test_nonsense_is_refused_in_one_line(
-    options: list[str], told: str, weights: Weights, data: Path, tmp_path: Path
+    options: list[str], message: str, weights: Weights, data: Path, tmp_path: Path
 ) -> None:
     save_folder(tmp_path / "m", weights)
     done = run_bench(tmp_path / "m", data, "--clips", "2", *options)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1

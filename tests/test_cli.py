@@ -354,13 +354,13 @@ def test_verbose_tells_what_was_loaded_and_quiet_shows_results_only(
 ) -> None:
     command = ["spot", str(CLIPS / "yes.flac"), "--model", str(random_model), "--json"]
     assert run(build(), [*command, "-v"]) == 0
-    told = capsys.readouterr()
-    assert str(random_model) in told.err
-    assert "12 layers" in told.err
+    verbose = capsys.readouterr()
+    assert str(random_model) in verbose.err
+    assert "12 layers" in verbose.err
     assert run(build(), ["-q", *command]) == 0
     quiet = capsys.readouterr()
     assert quiet.err == ""
-    assert json.loads(quiet.out)[0]["file"] == json.loads(told.out)[0]["file"]
+    assert json.loads(quiet.out)[0]["file"] == json.loads(verbose.out)[0]["file"]
 
 
 def test_progress_is_lines_on_stderr_where_that_is_no_terminal(

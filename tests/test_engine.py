@@ -190,7 +190,7 @@ def softmax_rows(scores: NDArray[np.float64], heads: int) -> NDArray[np.float64]
 
 @pytest.mark.parametrize("thresholds", [PAPER, WHOLE], ids=["paper", "whole"])
 def test_every_stage_follows_from_the_one_before_it(isa: str, thresholds: Thresholds) -> None:
-    """Each stage is fed the native input of that stage, so no flipped decision can spread."""
+    """Each stage gets the native input of that stage, so no flipped decision can spread."""
     config = replace(KWT1, dim=48, heads=2, mlp=80, layers=3)
     weights = random_tensors(config, seed=3)
     engine = Engine(config, weights, isa)
@@ -245,7 +245,7 @@ def test_counts_are_the_kept_deltas_times_their_fan_out(isa: str) -> None:
 def reconstructed(
     authors: tuple[Config, dict[str, Floats]], official: list[Floats]
 ) -> tuple[Floats, reconstruct.Batch]:
-    """Features of a dozen official clips, and what NumPy makes of them."""
+    """Features of a dozen official clips, and the results of NumPy for them."""
     features = np.stack([mfcc(sound) for sound in official[::2]])
     return features, reconstruct.delta(*authors, features, WHOLE)
 

@@ -67,7 +67,7 @@ def test_the_floor_is_an_order_statistic_of_the_band_times_a_factor():
     np.testing.assert_allclose(floored, np.maximum(logs, background + np.log(2)))
 
 
-def test_steadied_noise_moves_less_and_a_loud_word_is_left_alone():
+def test_smoothed_noise_varies_less_and_a_loud_word_is_unchanged():
     quiet = noise(amplitude=0.001)
     plain, front_end = mfcc(quiet), mfcc(quiet, FrontEndSetting(smooth=True, floor=2.0))
     assert np.abs(np.diff(front_end, axis=0)).mean() < 0.2 * np.abs(np.diff(plain, axis=0)).mean()

@@ -132,9 +132,9 @@ def test_spot_streams_a_long_file(random_model: Path, tmp_path: Path) -> None:
     assert after - before < 50_000  # KiB
     with soundfile.SoundFile(path, "w", 16_000, 1) as file:
         file.write(noise[:320_000, 0])
-    heard: list[float] = []
-    found = deltakwt.load(random_model).spot(path, progress=heard.append)
-    assert heard == sorted(heard)
+    reported: list[float] = []
+    found = deltakwt.load(random_model).spot(path, progress=reported.append)
+    assert reported == sorted(reported)
     assert found.windows > 200  # one every 100 ms, and those of the ending
     assert found.seconds == pytest.approx(20)
 

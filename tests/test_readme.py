@@ -27,7 +27,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def home(tmp_path: Path, test_set: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder like the project's, as the README's reader stands in it."""
+    """A folder like the project's, in which the commands of the README run."""
     folder = tmp_path / "home"
     folder.mkdir()
     (folder / "examples").symlink_to(PROJECT / "examples")
@@ -98,7 +98,7 @@ def test_links_lead_somewhere(name: str) -> None:
         assert (PROJECT / target).exists(), target
 
 
-def test_make_knows_the_targets_it_is_told_to_have() -> None:
+def test_make_has_the_documented_targets() -> None:
     makefile = (PROJECT / "Makefile").read_text()
     named = {word for block in blocks("sh") for word in re.findall(r"make (\w+)", block)}
     contributing = (PROJECT / "CONTRIBUTING.md").read_text()

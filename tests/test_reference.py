@@ -20,7 +20,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 @st.composite
 def rows(draw, values=st.floats(-5, 5), width=None):
-    """Any (rows, width), from one row of one value on; hypothesis likes equal and tiny values."""
+    """Any (rows, width), from one row of one value on; hypothesis tries equal and tiny values."""
     shape = draw(st.integers(1, 12)), width or draw(st.integers(1, 9))
     return draw(arrays(np.float64, shape, elements=values))
 
@@ -103,7 +103,7 @@ def test_on_a_ramp_a_higher_threshold_never_keeps_more(steps, sign, one, other):
 
 
 def random_model(config, seed):
-    """Weights of a working size: no trained model is needed to hold the algorithm to its word."""
+    """Weights of a working size: these tests need no trained model."""
     rng = np.random.default_rng(seed)
     return {
         name: 1.0 + 0.1 * rng.normal(size=shape)

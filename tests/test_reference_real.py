@@ -20,7 +20,7 @@ PAPER = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05")
 WHOLE = Thresholds.parse("0.3_0.3_0.3_0.1_0.002_0.1_0.3_0.1")
 EVERY_SITE = Thresholds.parse("0.3_0.3_0.3_0.1_0.002_0.1_0.3_0.1_0.2")
 ZERO = Thresholds.parse("0_0_0_0_0_0_0_0")
-STEADY = FrontEndSetting(smooth=True, floor=2.0)
+SMOOTH_FLOOR = FrontEndSetting(smooth=True, floor=2.0)
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,7 @@ def engine(kwt1):
 
 @pytest.fixture(scope="session")
 def clips(shared):
-    """(108, 16000): nine real clips a class, real background noise as silence."""
+    """(108, 16000): nine real clips per class, real background noise as silence."""
     root = shared / "data" / "speech_commands_test_set_v0.02"
     paths = [path for label in LABELS for path in sorted((root / label).glob("*.wav"))[:9]]
     audio = np.zeros((len(paths), 16_000), np.float32)
@@ -103,7 +103,7 @@ def test_native_and_reference_agree_in_words_and_counts(kwt1, engine, features, 
 
 @pytest.mark.parametrize("number", [0, 30])  # noise and a word
 def test_each_native_stage_follows_from_its_input(kwt1, engine, features, number):
-    """No chaos here: every stage is checked against what the native stage before it handed on."""
+    """Every stage is checked with the output of the native stage before it as input."""
     config, weights = kwt1
     trace = engine.trace(features[number], EVERY_SITE)
     theta = dict(zip(ALL_SITES, EVERY_SITE.array(1)[0], strict=True))
@@ -143,17 +143,17 @@ def check_encoding(values, seen, kept, theta, within=3e-5):
     np.testing.assert_array_equal(seen[2:][~kept[2:]], seen[1:-1][~kept[2:]])
 
 
-def test_a_steady_front_end_makes_a_real_room_cheap(kwt1, engine, clips):
+def test_smoothing_and_floor_make_a_real_room_cheap(kwt1, engine, clips):
     noise = clips[:9]  # the official test set's silence: real background noise
 
     def percent(front_end):
         counts = engine.batch(noise, Setting(WHOLE, front_end)).macs.mean(axis=0)
         return Macs(kwt1[0], counts).model_percent
 
-    assert percent(STEADY) < 10 < percent(PLAIN)
+    assert percent(SMOOTH_FLOOR) < 10 < percent(PLAIN)
 
 
-def test_a_stream_steadied_causally_spots_the_same_words(kwt1, engine, clips):
+def test_the_causal_front_end_spots_the_same_words(kwt1, engine, clips):
     """Five seconds of background before each word; the last second's features are classified."""
     rng = np.random.default_rng(0)
     same = 0

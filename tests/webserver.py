@@ -51,7 +51,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content[start:][:cut])
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @contextmanager

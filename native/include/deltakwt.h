@@ -13,7 +13,7 @@
  * fast on processors with vector instructions and caches. The engine for microcontrollers
  * (native/mcu/src/engine.h) takes one token at a time through a layer, because it must fit into
  * 96 KB of RAM. They share the front end, the stream and the window bookkeeping. Both compute in
- * floating point; a fixed-point engine is meant to replace the two by one.
+ * floating point; deltakwt_fixed.h is a first engine in fixed point.
  */
 #ifndef DELTAKWT_H
 #define DELTAKWT_H

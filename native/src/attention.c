@@ -7,8 +7,8 @@
 
 /* ---- Q, K, V -------------------------------------------------------------------------------- */
 
-/* Eq. 7 and 9: R(t) = R(t-1) + dX(t) [W_Q W_K W_V]. In the last layer only the class token asks
- * for a query. Row r of the chunk is row first + r of qkv. */
+/* Eq. 7 and 9: R(t) = R(t-1) + dX(t) [W_Q W_K W_V]. In the last layer only the class token has a
+ * query. Row r of the chunk is row first + r of qkv. */
 static void project_qkv(dk_pass *p) {
     dk_plan *plan = p->plan;
     uint32_t d = p->run->model->config.dim, skipped = p->is_last ? d : 0;
@@ -35,7 +35,7 @@ static void project_qkv(dk_pass *p) {
     }
 }
 
-/* The rows of K (or V) become their references, in place; all tokens' rows are filled in. */
+/* Replaces the rows of K (or V) by their references, in place, for all tokens. */
 static void hold_rows(dk_pass *p, dk_site site, uint32_t column, uint32_t *counts) {
     dk_plan *plan = p->plan;
     uint32_t d = p->run->model->config.dim, tokens = plan->tokens;
@@ -77,7 +77,8 @@ void dk_project(dk_pass *p) {
 /* ---- attention ------------------------------------------------------------------------------ */
 
 /* dQ K^: the scores of one head. The paper's delta-delta recurrence gives the same numbers; a
- * sparse dQ times the dense reconstructed K is the cheapest exact shape for a processor. */
+ * sparse dQ times the dense reconstructed K is the fastest exact form on a processor with
+ * vectors. */
 static void multiply_scores(dk_pass *p, uint32_t head) {
     dk_plan *plan = p->plan;
     uint32_t d = p->run->model->config.dim, width = d / p->run->model->config.heads;
@@ -107,7 +108,8 @@ static void multiply_scores(dk_pass *p, uint32_t head) {
     if (last) memcpy(running, dk_row(&plan->scores, last), keys.cols * sizeof(float));
 }
 
-/* Scores become their references, then their softmax. plan->soft_where tells which rows did. */
+/* Replaces scores by their references, then by their softmax. plan->soft_where lists the computed
+ * rows. */
 static void soften_scores(dk_pass *p, uint32_t head) {
     dk_plan *plan = p->plan;
     uint32_t tokens = plan->tokens, width = tokens * p->run->model->config.heads;

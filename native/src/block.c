@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* Row 0 for the next chunk: the last one computed in this. */
+/* Sets row 0 of the next chunk: the last row computed in this one. */
 static void carry(dk_rows *rows, uint32_t last) {
     if (last) memcpy(rows->at, dk_row(rows, last), rows->stride * sizeof(float));
 }

@@ -23,7 +23,8 @@ static void cpuid(uint32_t leaf, uint32_t r[4]) {
 #endif
 }
 
-/* Which register files the operating system saves: 0x6 are the 256-bit ones, 0xe6 all. */
+/* Returns the register files that the operating system saves: 0x6 are the 256-bit ones, 0xe6
+ * all. */
 static uint32_t saved_registers(void) {
 #ifdef _MSC_VER
     return (uint32_t)_xgetbv(0);

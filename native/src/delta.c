@@ -10,7 +10,7 @@ static int any_fresh(const dk_deltas *d, uint32_t r) {
     return 0;
 }
 
-/* Rows of several parts hold only the parts that are fresh; bring the others along. */
+/* Rows of several parts hold only the fresh parts; copy the others from the row before. */
 static void gather_parts(const dk_deltas *d, uint32_t r) {
     for (uint32_t part = 0; d->parts > 1 && part < d->parts; part++) {
         uint32_t from = d->in.where[part * d->where_stride + r], column = part * d->width;

@@ -1,5 +1,5 @@
-/* The one operation of the delta algorithm: rows times a matrix, where only what changed from row
- * to row is multiplied. */
+/* The basic operation of the delta algorithm: rows times a matrix, where only values that changed
+ * from row to row are multiplied. */
 #ifndef DK_DELTA_H
 #define DK_DELTA_H
 
@@ -22,13 +22,13 @@ typedef struct {
     size_t trace_stride;
 } dk_product_job;
 
-/* The kernel of that name over all panels of W. */
+/* Runs the kernel of that name over all panels of W. */
 void dk_gemm(const dk_kernels *kernels, const float *a, size_t lda, size_t rows, const dk_matrix *w,
              const float *bias, float *out, size_t ldo);
 /* Scans the input; builds the list and out.where. Returns the non-zero deltas, exact rows and
  * dense sites counted in full. */
 int64_t dk_scan_job(const dk_product_job *job);
-/* Multiplies what dk_scan_job found. */
+/* Multiplies the deltas that dk_scan_job found. */
 void dk_multiply_job(const dk_product_job *job);
 
 #endif

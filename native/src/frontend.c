@@ -9,7 +9,7 @@ uint32_t dk_frames(size_t samples) {
     return frames > UINT32_MAX ? 0 : (uint32_t)frames;
 }
 
-/* (1, 2, 1)/4 over time, in place; the first and last frames are their own neighbours. */
+/* Averages with weights (1, 2, 1)/4 over time, in place; the first and last frames are repeated. */
 static void smooth(float *energies, uint32_t frames) {
     for (uint32_t band = 0; band < DK_BANDS; band++) {
         float *column = energies + band, before = column[0];
@@ -22,7 +22,7 @@ static void smooth(float *energies, uint32_t frames) {
     }
 }
 
-/* The value that would stand at `rank` if x (n) were sorted; x is reordered. */
+/* Returns the value at `rank` of the sorted x (n); x is reordered. */
 static float order_statistic(float *x, uint32_t n, uint32_t rank) {
     uint32_t low = 0, high = n - 1;
     while (low < high) {
@@ -46,7 +46,7 @@ static float order_statistic(float *x, uint32_t n, uint32_t rank) {
     return x[rank];
 }
 
-/* No band falls below `floor` times its own quantile over these frames. */
+/* Limits each band from below by `floor` times its own quantile over these frames. */
 static void floor_bands(float *logs, uint32_t frames, const dk_front_end_setting *setting,
                         float *column) {
     uint32_t rank = (uint32_t)(setting->quantile * (frames - 1));

@@ -53,8 +53,8 @@ typedef struct {
     uint16_t *where;
 } dk_rows;
 
-/* Rows that are compared with what was seen of them last. A row is `parts` pieces (heads) of
- * `width`, each with its own `where`. */
+/* Rows that are compared with their reference. A row has `parts` parts (heads) of `width` values,
+ * each with its own `where`. */
 typedef struct {
     dk_rows in; /* where NULL: every row is fresh */
     uint32_t parts, width, where_stride;
@@ -114,8 +114,9 @@ static inline int dk_fresh(const dk_deltas *deltas, uint32_t part, uint32_t r) {
     return !where || where[part * deltas->where_stride + r] == r;
 }
 
-/* Fills the last group of a row's `kept` entries with zeros and files its groups under row r. A row
- * with no entry leaves nothing behind, without a branch that would often be guessed wrong. */
+/* Fills the last group of a row's `kept` entries with zeros and adds its groups to the list as row
+ * r. A row without entries adds nothing; there is no branch, because it would often be
+ * mispredicted. */
 static inline void dk_close_row(dk_list *list, uint32_t r, uint32_t kept) {
     size_t at = (size_t)list->groups * DK_GROUP + kept;
     uint32_t groups = (kept + DK_GROUP - 1) / DK_GROUP;
@@ -138,7 +139,7 @@ extern const dk_kernels dk_avx2;
 extern const dk_kernels dk_avx512;
 #endif
 
-/* Frames that the widest kernel of this build takes at a time. */
+/* Frames that the widest kernel of this build computes at a time. */
 #ifndef DK_MOST_LANES
 #define DK_MOST_LANES 16
 #endif
@@ -159,14 +160,14 @@ struct dk_frontend {
     float mel[2 * DK_BINS];                 /* their weights, band after band */
 };
 
-/* Working memory of the energies kernels: 256 complex numbers and 257 magnitudes a lane. */
+/* Working memory of the energies kernels: 256 complex numbers and 257 magnitudes per lane. */
 enum { DK_ENERGIES_WORK = (2 * 256 + DK_BINS) * DK_MOST_LANES };
 
-/* Samples of the most frames that a stream computes at once. */
+/* Samples of the largest number of frames that a stream computes at once. */
 enum { DK_STREAM = DK_FRAME + (DK_MOST_LANES - 1) * DK_HOP };
 
-/* A stream between two blocks of samples. As many frames are computed at once as have come, up to
- * those of the widest kernel. */
+/* The state of a stream between two blocks of samples. All frames that are complete are computed at
+ * once, up to the number of the widest kernel. */
 struct dk_stream {
     const dk_frontend *frontend;
     dk_front_end_setting setting;
@@ -201,7 +202,8 @@ static inline void *dk_take(dk_arena *arena, size_t count, size_t size) {
     return arena->base ? (void *)(arena->base + at) : NULL;
 }
 
-/* What the caller must provide so that the aligned pieces fit wherever the block starts. */
+/* Bytes that the caller must provide so that the aligned pieces fit at every alignment of the
+ * block. */
 static inline size_t dk_arena_size(const dk_arena *arena) { return arena->used + DK_ALIGN; }
 
 static inline float *dk_take_floats(dk_arena *arena, size_t count) {

@@ -1,4 +1,4 @@
-/* A model's weights in the caller's memory, laid out for the kernels that will read them. */
+/* The weights of a model in the caller's memory, in the layout that the kernels read. */
 #include "internal.h"
 
 #include <math.h>
@@ -39,9 +39,10 @@ static int are_halves(const float *x, size_t n) {
     return 1;
 }
 
-/* Large matrices lie in panels of so few columns that a first-level cache holds one while all
- * tokens pass; in half precision where that changes no weight, as in models stored so. With few
- * inputs the cache holds many columns at once, and few columns are one panel anyway. */
+/* Large matrices are stored in panels of so few columns that the first-level cache holds one while
+ * all tokens are multiplied with it; in half precision if that changes no weight, as in models that
+ * are stored so. With few inputs the cache holds many columns at once, and few columns are one
+ * panel anyway. */
 static dk_matrix shape(const packer *p, uint32_t rows, uint32_t cols, size_t tensor,
                        uint32_t count) {
     dk_matrix matrix = {NULL, NULL, rows, count * cols, dk_stride(count * cols), DK_F32};

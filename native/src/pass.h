@@ -1,4 +1,4 @@
-/* A chunk of tokens on its way through one block, and what all its stages need. */
+/* The state of one chunk of tokens in one block, shared by all stages. */
 #ifndef DK_PASS_H
 #define DK_PASS_H
 
@@ -27,7 +27,7 @@ float *dk_trace(const dk_pass *p, dk_site site, size_t width);
 void dk_count_nonzeros(const dk_pass *p, dk_site site, int64_t count);
 void dk_count_macs(const dk_pass *p, dk_product product, int64_t count);
 void dk_start_clock(dk_pass *p);
-/* Time since the last call belongs to `stage`. */
+/* Adds the time since the last call to `stage`. */
 void dk_lap(dk_pass *p, uint32_t stage);
 
 /* A job with everything that is the same for each product of this pass. */

@@ -1,4 +1,4 @@
-/* Where every tensor of a run lies in the scratch block. */
+/* The layout of the scratch block: where every tensor of a run is. */
 #ifndef DK_PLAN_H
 #define DK_PLAN_H
 
@@ -21,7 +21,7 @@ typedef struct {
     dk_rows hidden; /* (1 + chunk, m); becomes its GELU */
     dk_rows mlp;    /* (1 + chunk, d) */
 
-    /* What lasts from chunk to chunk: references, and the running and held scores per head. */
+    /* State from chunk to chunk: references, and the running and held scores per head. */
     float *x_reference, *q_reference, *heads_reference, *mlp_in_reference, *hidden_reference;
     float *soft_reference, *scores_running, *scores_held; /* (heads, T) */
     uint32_t *q_counts, *k_counts;                        /* (d) kept deltas per feature */

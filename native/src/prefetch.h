@@ -1,5 +1,5 @@
-/* Bringing in weights before they are needed. Since the clip before they have been in a far cache
- * or in none, and the processor itself looks only a little ahead. */
+/* Prefetching of weights. Since the clip before, they have left the near caches, and the
+ * processor's own prefetcher looks only a little ahead. */
 #ifndef DK_PREFETCH_H
 #define DK_PREFETCH_H
 
@@ -7,8 +7,9 @@
 
 #if defined(__GNUC__)
 
-/* Row r = 1..rows of a stage that computes more than it loads hints at its share of the weights.
- * Always inlined: GCC drops calls of functions that only prefetch, as having no effect. */
+/* Row r = 1..rows of a stage that computes more than it loads prefetches its share of the weights.
+ * Always inlined: GCC removes calls of functions that only prefetch, because they have no
+ * effect. */
 __attribute__((always_inline)) static inline void dk_prefetch(const dk_matrix *w, uint32_t r,
                                                               uint32_t rows) {
     size_t lines = dk_weight_count(w) * dk_weight_size(w) / DK_ALIGN;

@@ -1,12 +1,12 @@
-/* The front end for a stream that has no end: each frame computed once, nothing looked up ahead
- * but one frame when the energies are smoothed. */
+/* The front end of a stream: each frame is computed once. With smoothing it needs one frame
+ * ahead. */
 #include "internal.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The level of a band moves this much (in nats) a frame: quickly at first, then slowly. It comes
- * to rest where a share `quantile` of the frames lies below. */
+/* Step of the level of a band, in nats per frame: large at first, then small. The level settles
+ * where a share `quantile` of the frames lies below it. */
 static const float STEP_FIRST = 1.0f, STEP_LEAST = 0.02f;
 
 size_t dk_stream_size(void) { return sizeof(dk_stream) + DK_ALIGN; }
@@ -30,7 +30,7 @@ uint32_t dk_stream_rows(const dk_stream *stream, size_t samples) {
     return dk_frames(stream->filled + samples);
 }
 
-/* energies of a new frame -> those of the frame before it, smoothed. */
+/* Replaces the energies of a new frame by the smoothed energies of the frame before it. */
 static void smoothed(dk_stream *stream, float *energies) {
     for (uint32_t band = 0; band < DK_BANDS; band++) {
         float next = energies[band];
@@ -42,7 +42,7 @@ static void smoothed(dk_stream *stream, float *energies) {
     stream->begun = 1;
 }
 
-/* Moves the level of each band by this frame, then floors the frame at it. */
+/* Updates the level of each band with this frame, then limits the frame from below by it. */
 static void floored(dk_stream *stream, float *logs) {
     float step = STEP_FIRST / (1.0f + (float)stream->floored);
     if (step < STEP_LEAST) step = STEP_LEAST;
@@ -56,7 +56,7 @@ static void floored(dk_stream *stream, float *logs) {
     if (stream->floored < UINT32_MAX) stream->floored++;
 }
 
-/* All whole frames that are waiting -> features of the rows they finish, and how many. */
+/* Computes all complete frames that wait, and returns the number of feature rows they complete. */
 static uint32_t finish_frames(dk_stream *stream, uint32_t frames, float *features) {
     const dk_frontend *frontend = stream->frontend;
     const dk_kernels *kernels = frontend->kernels;

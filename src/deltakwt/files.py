@@ -1,4 +1,4 @@
-"""Bounded reading of files that strangers made, and atomic writing.
+"""Bounded reading of untrusted files, and atomic writing.
 
 Every reader accepts regular files only. A pipe, a device, or a link to one is refused before it is
 opened, so reading never blocks and never grows without end. JSON is read strictly: limited size,

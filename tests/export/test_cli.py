@@ -42,7 +42,7 @@ def test_it_writes_the_folder_and_says_how_large_it_is(
         (["--hop", "0.003"], "hop = 0.003: must be 0.01 to 1 second"),
     ],
 )
-def test_wrong_options_are_told_in_one_line(
+def test_wrong_options_give_a_one_line_error(
     arguments: list[str],
     reason: str,
     random_model: Path,

@@ -96,7 +96,7 @@ def test_a_folder_in_use_is_left_alone(int8: Export, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_kind_or_shape_that_cannot_be_exported_is_told(int8: Export) -> None:
+def test_a_kind_or_shape_that_cannot_be_exported_is_refused(int8: Export) -> None:
     with pytest.raises(DeltakwtError, match="one of f32, f16, int8"):
         Export("m", int8.config, {}, "int4", Setting(), int8.decision)
     with pytest.raises(DeltakwtError, match="multiple of 8"):

@@ -1,4 +1,4 @@
-"""The decision layer: what is a word, when, and in which arithmetic."""
+"""The decision rule: which word is found, when, and with which arithmetic."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ f32 = np.float32
 
 
 def logits(*windows: dict[int, float]) -> np.ndarray:
-    """Windows given by the posteriors of some labels; silence takes the rest."""
+    """Return logits of windows, given the posteriors of some labels; silence has the rest."""
     rows = np.full((len(windows), len(LABELS)), 1e-6)
     for row, window in zip(rows, windows, strict=True):
         row[0] = 1 - sum(window.values())
@@ -34,8 +34,8 @@ def logits(*windows: dict[int, float]) -> np.ndarray:
     return np.log(rows).astype(np.float32)
 
 
-def heard(decision: Decision, *windows: dict[int, float]) -> list[tuple[int, int]]:
-    """(label, window that decided) of each event."""
+def decided_events(decision: Decision, *windows: dict[int, float]) -> list[tuple[int, int]]:
+    """Return (label, window that decided) of each event."""
     events = Decider(decision, LABELS).push(logits(*windows))
     return [(event.label, event.window) for event in events]
 
@@ -43,18 +43,20 @@ def heard(decision: Decision, *windows: dict[int, float]) -> list[tuple[int, int
 PLAIN = Decision(smooth=1, patience=0, on=0.8, off=0.4, refractory=0.0)
 
 
-def test_a_word_is_one_event_however_long_it_is_heard() -> None:
-    assert heard(PLAIN, {}, {YES: 0.9}, {YES: 0.95}, {YES: 0.5}, {YES: 0.9}, {}) == [(YES, 1)]
+def test_a_long_word_is_one_event() -> None:
+    assert decided_events(PLAIN, {}, {YES: 0.9}, {YES: 0.95}, {YES: 0.5}, {YES: 0.9}, {}) == [
+        (YES, 1)
+    ]
 
 
-def test_a_word_is_heard_again_once_it_was_over() -> None:
-    assert heard(PLAIN, {YES: 0.9}, {YES: 0.39}, {YES: 0.9}) == [(YES, 0), (YES, 2)]
+def test_a_word_can_be_found_again_after_it_ended() -> None:
+    assert decided_events(PLAIN, {YES: 0.9}, {YES: 0.39}, {YES: 0.9}) == [(YES, 0), (YES, 2)]
 
 
-def test_nothing_is_heard_in_the_refractory_time() -> None:
+def test_no_event_in_the_refractory_time() -> None:
     decision = Decision(smooth=1, patience=0, on=0.8, off=0.4, refractory=0.2)
     windows = [{YES: 0.9}, {NO: 0.9}, {NO: 0.9}, {NO: 0.9}]
-    assert heard(decision, *windows) == [(YES, 0), (NO, 3)]
+    assert decided_events(decision, *windows) == [(YES, 0), (NO, 3)]
 
 
 def test_patience_lets_a_better_word_win() -> None:
@@ -68,24 +70,26 @@ def test_patience_lets_a_better_word_win() -> None:
 
 def test_smoothing_is_the_mean_of_the_last_windows() -> None:
     decision = Decision(smooth=3, patience=0, on=0.6, off=0.2, refractory=0.0)
-    assert heard(decision, {}, {}, {YES: 0.91}, {YES: 0.91}) == [(YES, 3)]  # (0 + .91 + .91) / 3
-    assert heard(decision, {}, {}, {YES: 0.9}, {}, {YES: 0.8}) == []
+    assert decided_events(decision, {}, {}, {YES: 0.91}, {YES: 0.91}) == [
+        (YES, 3)
+    ]  # (0 + .91 + .91) / 3
+    assert decided_events(decision, {}, {}, {YES: 0.9}, {}, {YES: 0.8}) == []
 
 
 def test_at_the_start_of_a_stream_only_the_windows_that_exist_are_averaged() -> None:
     decision = Decision(smooth=3, patience=0, on=0.6, off=0.2, refractory=0.0)
-    assert heard(decision, {YES: 0.61}) == [(YES, 0)]
-    assert heard(decision, {YES: 0.5}, {YES: 0.75}) == [(YES, 1)]  # (.5 + .75) / 2
-    assert heard(decision, {YES: 0.5}, {YES: 0.65}) == []
+    assert decided_events(decision, {YES: 0.61}) == [(YES, 0)]
+    assert decided_events(decision, {YES: 0.5}, {YES: 0.75}) == [(YES, 1)]  # (.5 + .75) / 2
+    assert decided_events(decision, {YES: 0.5}, {YES: 0.65}) == []
 
 
 def test_words_have_thresholds_of_their_own() -> None:
     decision = Decision(smooth=1, patience=0, on=0.5, off=0.3, words={"go": 0.95}, refractory=0.0)
-    assert heard(decision, {GO: 0.9}, {YES: 0.6}, {GO: 0.96}) == [(YES, 1), (GO, 2)]
+    assert decided_events(decision, {GO: 0.9}, {YES: 0.6}, {GO: 0.96}) == [(YES, 1), (GO, 2)]
 
 
 def test_silence_and_unknown_are_never_events() -> None:
-    assert heard(PLAIN, {}, {1: 0.99}, {}) == []
+    assert decided_events(PLAIN, {}, {1: 0.99}, {}) == []
 
 
 def test_posteriors_are_computed_as_described() -> None:
@@ -220,7 +224,7 @@ def test_settings_survive_json_and_leave_defaults_where_nothing_is_said() -> Non
         ({"words": {"yes": 2}}, "words = {'yes': 2}: each must be"),
     ],
 )
-def test_bad_settings_are_told_in_one_line(bad: dict[str, object], message: str) -> None:
+def test_bad_settings_give_a_one_line_error(bad: dict[str, object], message: str) -> None:
     with pytest.raises(DeltakwtError, match="decision: ") as error:
         Decision.from_json(bad)
     assert message in str(error.value)

@@ -1,4 +1,4 @@
-"""Programs that run when a word is heard: without a shell, one at a time, not for ever."""
+"""Programs that run when a word is found: without a shell, one at a time, for a limited time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_commands_are_argument_lists() -> None:
         ("yes='ls", "no closing quotation"),
     ],
 )
-def test_bad_hooks_are_told(text: str, message: str) -> None:
+def test_bad_hooks_are_refused(text: str, message: str) -> None:
     with pytest.raises(DeltakwtError, match=message):
         parse_hooks([text], LABELS)
 
@@ -90,14 +90,14 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> Non
     mark = tmp_path / "child"
     child = f"import time, pathlib; pathlib.Path({str(mark)!r}).touch(); time.sleep(60)"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    told: list[str] = []
-    hooks = Hooks({"yes": python(code)}, 1.5, told.append)
+    messages: list[str] = []
+    hooks = Hooks({"yes": python(code)}, 1.5, messages.append)
     begun = time.monotonic()
     hooks.fire(event("yes"))
     assert time.monotonic() - begun < 1  # the stream does not wait
     hooks.close(kill=False)
     assert hooks.counts == {"killed": 1}
-    assert told == ["--on yes: the command was killed after 1.5 s"]
+    assert messages == ["--on yes: the command was killed after 1.5 s"]
 
 
 def test_closing_can_kill(tmp_path: Path) -> None:
@@ -109,12 +109,14 @@ def test_closing_can_kill(tmp_path: Path) -> None:
     assert hooks.counts.total() == 1
 
 
-def test_commands_that_fail_are_told_and_forgotten() -> None:
-    told: list[str] = []
-    hooks = Hooks({"yes": python("raise SystemExit(3)"), "no": ["/nonexistent/x"]}, 20, told.append)
+def test_failed_commands_are_reported_and_forgotten() -> None:
+    messages: list[str] = []
+    hooks = Hooks(
+        {"yes": python("raise SystemExit(3)"), "no": ["/nonexistent/x"]}, 20, messages.append
+    )
     hooks.fire(event("yes"))
     hooks.fire(event("no"))
     hooks.close(kill=False)
     assert hooks.counts == {"failed": 2}
-    assert sorted(told)[1] == "--on yes: the command ended with status 3"
-    assert "/nonexistent/x" in sorted(told)[0]
+    assert sorted(messages)[1] == "--on yes: the command ended with status 3"
+    assert "/nonexistent/x" in sorted(messages)[0]

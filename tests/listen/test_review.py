@@ -25,13 +25,13 @@ DECISION = Decision(on=0.6, off=0.3, smooth=2, patience=1, refractory=1.1)
 @pytest.fixture
 def folder(model: Model, speech: Speech, tmp_path: Path) -> Path:
     """Events of a stream that was pushed in blocks."""
-    ears = Spotter(model, decision=DECISION)
-    writer = EventWriter(tmp_path / "events", ears, {"model": "m", "profile": "dense"})
+    listener = Spotter(model, decision=DECISION)
+    writer = EventWriter(tmp_path / "events", listener, {"model": "m", "profile": "dense"})
     for block in np.array_split(speech.sound, 50):
-        for event in ears.push(block):
+        for event in listener.push(block):
             writer.add(event)
         writer.update()
-    for event in ears.flush():
+    for event in listener.flush():
         writer.add(event)
     writer.update(has_ended=True)
     return tmp_path / "events"

@@ -135,14 +135,14 @@ class Flaky:
 
 
 def test_a_lost_source_comes_back() -> None:
-    told: list[str] = []
+    notices: list[str] = []
     waits: list[float] = []
     flaky = Flaky()
-    lengths = [len(b) for b, _ in reconnecting(flaky, told.append, waits.append, retry=0.5)]
+    lengths = [len(b) for b, _ in reconnecting(flaky, notices.append, waits.append, retry=0.5)]
     assert lengths == [5, 6, 5]
     assert flaky.opened == 4
     assert waits == [0.5] * 3
-    assert told == [
+    assert notices == [
         "the microphone is gone; waiting for it to come back",
         "the source is back",
     ]
@@ -261,24 +261,24 @@ def test_no_microphone_no_such_one_and_no_permission(
 
 
 def test_an_unplugged_microphone_comes_back(sound: FakeSound) -> None:
-    told: list[str] = []
+    notices: list[str] = []
 
     def replug(_seconds: float) -> None:
         sound.refuse = "gone" if sound.starts < 3 else ""
 
-    stream = reconnecting(mic.microphone, told.append, replug)
+    stream = reconnecting(mic.microphone, notices.append, replug)
     assert len([next(stream) for _ in range(6)]) == 6
     assert sound.starts == 4  # a fresh list of devices at every attempt
-    assert told[0].endswith("waiting for it to come back")
-    assert told[-1] == "the source is back"
+    assert notices[0].endswith("waiting for it to come back")
+    assert notices[-1] == "the source is back"
 
 
 def test_a_full_queue_drops_blocks_instead_of_growing(sound: FakeSound) -> None:
     sound.blocks = 5 * mic.MAX_QUEUED
-    heard: list[Block] = []
+    received: list[Block] = []
     with pytest.raises(SourceLost):
-        heard.extend(mic.microphone())
-    assert len(heard) == mic.MAX_QUEUED
+        received.extend(mic.microphone())
+    assert len(received) == mic.MAX_QUEUED
 
 
 def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,12 +29,12 @@ def spotter(model: Model, **options: object) -> Spotter:
 
 
 def all_events(
-    ears: Spotter, sound: NDArray[np.generic], size: int, rate: int = 16_000
+    listener: Spotter, sound: NDArray[np.generic], size: int, rate: int = 16_000
 ) -> list[Event]:
     events = []
     for start in range(0, len(sound), size):
-        events += ears.push(sound[start : start + size], rate)
-    return events + ears.flush()
+        events += listener.push(sound[start : start + size], rate)
+    return events + listener.flush()
 
 
 @pytest.fixture(scope="module")
@@ -68,12 +68,12 @@ def test_single_samples_are_blocks_too(model: Model, speech: Speech) -> None:
 
 
 def test_blocks_wait_in_silence_and_no_word_comes_late(model: Model, speech: Speech) -> None:
-    ears, waited, late = spotter(model), [], []
+    listener, waited, late = spotter(model), [], []
     sound = np.concatenate([np.zeros(48_000, np.float32), speech.sound])
     for end in range(1_600, len(sound), 1_600):
-        late += [end / 16_000 - event.time for event in ears.push(sound[end - 1_600 : end])]
-        waited.append(end - ears.meter.total.samples)
-        assert ears.seconds == end / 16_000
+        late += [end / 16_000 - event.time for event in listener.push(sound[end - 1_600 : end])]
+        waited.append(end - listener.meter.total.samples)
+        assert listener.seconds == end / 16_000
     assert max(waited) == MAX_WAITING - 1_600
     assert len(late) == len(speech.words)
     assert max(late) < 0.1  # the block in which it was decided
@@ -82,13 +82,13 @@ def test_blocks_wait_in_silence_and_no_word_comes_late(model: Model, speech: Spe
 def test_a_source_may_use_one_buffer_again_and_again(
     model: Model, speech: Speech, expected: list[Event]
 ) -> None:
-    ears, events, buffer = spotter(model), [], np.zeros(1_600, np.float32)
+    listener, events, buffer = spotter(model), [], np.zeros(1_600, np.float32)
     whole = len(speech.sound) // 1_600 * 1_600
     for start in range(0, whole, 1_600):
         buffer[:] = speech.sound[start : start + 1_600]
-        events += ears.push(buffer)
+        events += listener.push(buffer)
         buffer[:] = 0.5  # what was pushed is no longer there
-    events += ears.push(speech.sound[whole:]) + ears.flush()
+    events += listener.push(speech.sound[whole:]) + listener.flush()
     assert events == expected
 
 
@@ -112,10 +112,10 @@ def test_stereo_integers_are_sound(model: Model, speech: Speech, expected: list[
 
 
 def test_the_rate_may_change_in_the_middle(model: Model, speech: Speech) -> None:
-    ears = spotter(model)
-    events = ears.push(speech.sound[:48_000])
+    listener = spotter(model)
+    events = listener.push(speech.sound[:48_000])
     rest = soxr.resample(speech.sound[48_000:], 16_000, 48_000)
-    events += ears.push(rest, 48_000) + ears.flush()
+    events += listener.push(rest, 48_000) + listener.flush()
     assert [event.label for event in events] == list(speech.words)
 
 
@@ -123,46 +123,46 @@ def test_the_rate_may_change_in_the_middle(model: Model, speech: Speech) -> None
 def test_a_bad_block_is_rejected_and_the_stream_goes_on(
     model: Model, speech: Speech, expected: list[Event], bad: float
 ) -> None:
-    ears = spotter(model)
-    events = ears.push(speech.sound[:30_000])
+    listener = spotter(model)
+    events = listener.push(speech.sound[:30_000])
     block = np.zeros(500, np.float32)
     block[77] = bad
     with pytest.raises(DeltakwtError, match="samples must lie in -1 to 1"):
-        ears.push(block)
+        listener.push(block)
     with pytest.raises(DeltakwtError, match="not sound"):
-        ears.push(["word"])
+        listener.push(["word"])
     with pytest.raises(DeltakwtError, match="sample rate 5 Hz"):
-        ears.push(np.zeros(3), 5)
-    events += ears.push(speech.sound[30_000:]) + ears.flush()
+        listener.push(np.zeros(3), 5)
+    events += listener.push(speech.sound[30_000:]) + listener.flush()
     assert events == expected
 
 
 def test_silence_and_clipped_sound_are_sound(model: Model) -> None:
-    ears = spotter(model)
-    assert ears.push(np.zeros(16_000 * 3)) == []
+    listener = spotter(model)
+    assert listener.push(np.zeros(16_000 * 3)) == []
     square = np.sign(np.sin(np.arange(16_000 * 2) * 0.1)).astype(np.float32)
-    ears.push(square)
-    ears.push(3 * square)
-    assert ears.seconds == 7
-    assert ears.push(np.zeros(0)) == []
+    listener.push(square)
+    listener.push(3 * square)
+    assert listener.seconds == 7
+    assert listener.push(np.zeros(0)) == []
 
 
 def test_stop_from_another_thread_ends_listening(model: Model) -> None:
-    ears = spotter(model)
+    listener = spotter(model)
 
     def endless() -> object:
         while True:
             yield np.zeros(1_600, np.float32), 16_000
 
-    threading.Timer(0.3, ears.stop).start()
-    assert list(ears.listen(endless())) == []  # type: ignore[arg-type]
-    assert ears.stopped
-    heard = ears.seconds
-    assert ears.push(np.zeros(1_600)) == []
-    assert ears.seconds == heard
+    threading.Timer(0.3, listener.stop).start()
+    assert list(listener.listen(endless())) == []  # type: ignore[arg-type]
+    assert listener.stopped
+    seconds_before = listener.seconds
+    assert listener.push(np.zeros(1_600)) == []
+    assert listener.seconds == seconds_before
 
 
-def test_listen_hears_the_end_of_a_source(
+def test_listen_processes_the_end_of_a_source(
     model: Model, speech: Speech, expected: list[Event]
 ) -> None:
     blocks = ((part, 16_000) for part in np.array_split(speech.sound, 11))
@@ -170,14 +170,14 @@ def test_listen_hears_the_end_of_a_source(
 
 
 def test_the_newest_sound_is_held_and_no_more(model: Model, speech: Speech) -> None:
-    ears = spotter(model)
+    listener = spotter(model)
     for _ in range(6):
-        ears.push(speech.sound)
+        listener.push(speech.sound)
     end = 6 * len(speech.sound)
-    assert np.array_equal(ears.sound(end - 20_000, end), speech.sound[-20_000:])
-    assert np.array_equal(ears.sound(end - KEPT_SAMPLES, end)[-1_000:], speech.sound[-1_000:])
+    assert np.array_equal(listener.sound(end - 20_000, end), speech.sound[-20_000:])
+    assert np.array_equal(listener.sound(end - KEPT_SAMPLES, end)[-1_000:], speech.sound[-1_000:])
     with pytest.raises(DeltakwtError, match="are not held"):
-        ears.sound(0, 1_000)
+        listener.sound(0, 1_000)
     fresh = spotter(model)
     fresh.push(speech.sound[:1_000])
     assert (fresh.sound(-10, 5)[:10] == 0).all()
@@ -185,15 +185,15 @@ def test_the_newest_sound_is_held_and_no_more(model: Model, speech: Speech) -> N
 
 def test_memory_does_not_grow(model: Model) -> None:
     """Long streams leave nothing behind: not in the rings, not in the counters."""
-    ears = spotter(model)
+    listener = spotter(model)
     hush = np.zeros(16_000 * 10, np.float32)
     for _ in range(8):
-        ears.push(hush)
+        listener.push(hush)
     tracemalloc.start()
-    ears.push(hush)
+    listener.push(hush)
     before = tracemalloc.get_traced_memory()[0]
     for _ in range(60):
-        ears.push(hush)
+        listener.push(hush)
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < 50_000
@@ -201,9 +201,9 @@ def test_memory_does_not_grow(model: Model) -> None:
 
 def test_time_does_not_drift(model: Model, speech: Speech) -> None:
     """The same words in the tenth turn are where they were in the first."""
-    ears = spotter(model)
+    listener = spotter(model)
     period = len(speech.sound) / 16_000
-    turns = [ears.push(speech.sound) for _ in range(10)]
+    turns = [listener.push(speech.sound) for _ in range(10)]
     found = [[(e.label, round(e.time - n * period, 6)) for e in t] for n, t in enumerate(turns)]
     assert all(turn == found[1] for turn in found[2:])
 
@@ -219,10 +219,10 @@ def test_a_second_stage_confirms_or_refuses(
         assert np.array_equal(window, speech.sound[start : start + 16_000])
         return event.label == "stop"
 
-    ears = spotter(model, verify=only_stop)
-    assert [event.label for event in all_events(ears, speech.sound, 5_000)] == ["stop"]
+    listener = spotter(model, verify=only_stop)
+    assert [event.label for event in all_events(listener, speech.sound, 5_000)] == ["stop"]
     assert seen == [(event.label, (16_000,)) for event in expected]
-    assert (ears.verified, ears.refused) == (1, 2)
+    assert (listener.verified, listener.refused) == (1, 2)
 
 
 def test_a_model_is_a_second_stage(model: Model, speech: Speech) -> None:
@@ -244,9 +244,9 @@ def test_an_unknown_setting_is_refused(model: Model) -> None:
 
 def test_logits_can_be_watched(model: Model, speech: Speech) -> None:
     seen: list[NDArray[np.float32]] = []
-    ears = spotter(model, on_logits=seen.append)
-    ears.push(speech.sound)
-    assert sum(map(len, seen)) == ears.meter.total.windows == 71
+    listener = spotter(model, on_logits=seen.append)
+    listener.push(speech.sound)
+    assert sum(map(len, seen)) == listener.meter.total.windows == 71
 
 
 @given(st.lists(st.integers(0, 30), max_size=40))

@@ -300,12 +300,12 @@ def test_the_command(  # type: ignore[no-untyped-def]
     deltakwt, trained: str, full_set: Path, speech_folder: Path, tmp_path: Path
 ) -> None:
     base = ("stress", "--model", trained, "--data", full_set, "--split", "val", "--hours", 0.01)
-    told = deltakwt(
+    finished = deltakwt(
         *base, "--json", "--profile", "dense", "--save", tmp_path / "s", "--choose", "dense",
         "--negatives", speech_folder, "--curve", tmp_path / "c.png", "--max-false-accepts", 2,
     )  # fmt: skip
-    assert told.returncode == 0, told.stderr
-    document = json.loads(told.stdout)
+    assert finished.returncode == 0, finished.stderr
+    document = json.loads(finished.stdout)
     assert document["settings"][0]["setting"] == "dense"
     assert document["chosen"]["setting"] == "dense"
     assert document["chosen"]["decision"]["max_outliers"] == 2
@@ -341,7 +341,7 @@ def silence() -> np.ndarray:
 
 
 def test_settings_are_chosen_where_false_accepts_are_few() -> None:
-    """Two words, one of them weak, and a click that only smoothing tells from a word."""
+    """Two words, one of them weak, and a click that only smoothing distinguishes from a word."""
     rows = silence()
     rows[100:106, 1] = 9  # yes, surely
     rows[300:304, 2] = 6  # no, 0.88

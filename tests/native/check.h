@@ -1,4 +1,4 @@
-/* A few lines instead of a test framework: named checks, seeded numbers, exact-sized buffers. */
+/* A small test framework: named checks, seeded random numbers, buffers of exact size. */
 #ifndef CHECK_H
 #define CHECK_H
 

@@ -70,7 +70,7 @@ static void run(const dk_config *c, const weights *w, dk_isa isa, const float *f
     free(memory), free(scratch);
 }
 
-/* Cut down to what half precision holds, some to the multiples of 2^-24 next to zero. */
+/* Rounds to half precision, some values to the multiples of 2^-24 next to zero. */
 static void halve_weights(const dk_config *c, weights *w) {
     for (uint32_t i = 0; i < w->count; i++)
         for (size_t k = 0; k < tensor_size(c, i); k++) {

@@ -98,7 +98,7 @@ static void test_accumulate(uint32_t rows, uint32_t k, uint32_t cols, dk_type ty
     free(index), free(row), free(length);
 }
 
-/* What a scan of one chunk leaves behind. */
+/* The results of a scan of one chunk. */
 typedef struct {
     block value, reference;
     uint16_t *index, *row, *length, *where;
@@ -166,13 +166,13 @@ static void test_scan(uint32_t parts, uint32_t n, float theta, int counted) {
 static void test_hold(uint32_t n, float theta) {
     block want = new_block(n), got = copy_of(&want, n), previous = new_block(n);
     uint32_t *counts = (uint32_t *)calloc(n, sizeof *counts);
-    uint32_t *tally = (uint32_t *)calloc(n, sizeof *tally);
+    uint32_t *others = (uint32_t *)calloc(n, sizeof *others);
     uint32_t kept = dk_scalar.hold(want.at, previous.at, n, theta, counts);
-    uint32_t again = kernels->hold(got.at, previous.at, n, theta, tally);
+    uint32_t again = kernels->hold(got.at, previous.at, n, theta, others);
     CHECK(kept == again, "%s hold %u: kept %u, not %u", kernels->name, n, again, kept);
     CHECK(!memcmp(want.at, got.at, n * sizeof(float)), "%s hold %u", kernels->name, n);
-    CHECK(!memcmp(counts, tally, n * sizeof *counts), "%s hold %u: counts", kernels->name, n);
-    free(want.base), free(got.base), free(previous.base), free(counts), free(tally);
+    CHECK(!memcmp(counts, others, n * sizeof *counts), "%s hold %u: counts", kernels->name, n);
+    free(want.base), free(got.base), free(previous.base), free(counts), free(others);
 }
 
 /* Softmax, GELU and logarithm, over the whole range of floats that a model can meet. */

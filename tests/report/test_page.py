@@ -1,4 +1,4 @@
-"""The page in a real browser: everything is there, nothing complains, nothing leaves."""
+"""The page in a real browser: everything is there, without errors and without network requests."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_page_in_a_browser(report: Report, tmp_path: Path, width: int) -> None:
         assert found["seconds"] == pytest.approx(1.0, abs=0.2)
 
 
-def test_the_browser_would_have_told(tmp_path: Path) -> None:
+def test_the_browser_reports_errors(tmp_path: Path) -> None:
     page = tmp_path / "bad.html"
     page.write_text('<img src="http://127.0.0.1:9/pixel.png"><script>nonsense()</script>')
     visit = open_page(page, tmp_path)

@@ -179,7 +179,7 @@ def test_without_matplotlib_one_line_says_what_to_install(
         figures.pyplot()
 
 
-def test_bad_input_is_told_in_one_line(random_model: Path, clips: Path, tmp_path: Path) -> None:
+def test_bad_input_gives_a_one_line_error(random_model: Path, clips: Path, tmp_path: Path) -> None:
     model = load(random_model)
     with pytest.raises(DeltakwtError, match="no such data folder"):
         write(model, Request(tmp_path / "nothing", tmp_path / "out"))

@@ -1,4 +1,4 @@
-"""What is read off the inside of a run agrees with what the run itself counts."""
+"""Quantities computed from a trace agree with the counts of the run."""
 
 from __future__ import annotations
 

@@ -60,18 +60,18 @@ def test_every_source_gives_the_events_of_a_spotter(model: Model, speech: Sound)
 
 
 def test_a_callback_may_be_a_function_or_a_coroutine_function(model: Model, speech: Sound) -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
 
     async def take(event: Any) -> None:
         await asyncio.sleep(0)
-        heard.append(event)
+        received.append(event)
 
     async def run() -> None:
-        await AsyncSpotter(model, later(speech)).run(heard.append)
+        await AsyncSpotter(model, later(speech)).run(received.append)
         await AsyncSpotter(model, later(speech)).run(take)
 
     asyncio.run(run())
-    assert words(heard) == WORDS * 2
+    assert words(received) == WORDS * 2
 
 
 def test_push_and_flush_at_another_rate(model: Model, speech: Sound) -> None:

@@ -248,14 +248,16 @@ BAD = {
 }
 
 
-def test_bad_websockets_are_told_why_and_nobody_else_notices(server: Server, pcm: bytes) -> None:
+def test_bad_websockets_get_the_reason_and_others_are_not_affected(
+    server: Server, pcm: bytes
+) -> None:
     async def talk(running: Running, query: str, *messages: Any) -> tuple[Any, int]:
         async with connect(running.web + query) as web:
             with contextlib.suppress(websockets.ConnectionClosed):
                 for message in messages:
                     await web.send(message)
-            heard = await read(web)
-            return (heard[-1] if heard else None), web.close_code
+            received = await read(web)
+            return (received[-1] if received else None), web.close_code
 
     async def run() -> None:
         async with server(message=100_000, idle=3.0, ahead=30.0) as running:

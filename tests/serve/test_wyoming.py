@@ -242,7 +242,7 @@ BAD = {
 }
 
 
-def test_bad_clients_are_told_why_and_nobody_else_notices(server: Server, pcm: bytes) -> None:
+def test_bad_clients_get_the_reason_and_others_are_not_affected(server: Server, pcm: bytes) -> None:
     """All of them at once, while a good client streams."""
 
     async def run() -> None:

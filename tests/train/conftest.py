@@ -68,7 +68,7 @@ def toy_sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def toy_plan(toy_data: Path) -> Plan:
-    """Half a minute of a tiny model at most; tones stand no telephone."""
+    """Half a minute of a tiny model at most; a telephone band would remove the tones."""
     return Plan(
         data=(str(toy_data),),
         shape=TINY,

@@ -1,4 +1,4 @@
-"""A temperature makes probabilities honest and changes no answer."""
+"""A temperature calibrates probabilities and changes no answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deltakwt.train.calibrate import (
 )
 
 
-def honest(count: int = 20_000) -> tuple[torch.Tensor, torch.Tensor]:
+def calibrated_logits(count: int = 20_000) -> tuple[torch.Tensor, torch.Tensor]:
     """Return logits and labels that are drawn with exactly the probabilities of the logits."""
     rng = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(count, 5, generator=rng)
@@ -22,7 +22,7 @@ def honest(count: int = 20_000) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
 def test_the_temperature_of_a_distorted_model_is_found(temperature: float) -> None:
-    logits, labels = honest()
+    logits, labels = calibrated_logits()
     assert fit_temperature(temperature * logits, labels) == pytest.approx(temperature, rel=0.03)
     fitted = calibrate(temperature * logits, labels)
     assert fitted.error < 0.01

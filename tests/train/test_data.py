@@ -1,4 +1,4 @@
-"""Data is decoded once, split by speaker, and refused where it cannot teach."""
+"""Data is decoded once, split by speaker, and refused if it cannot train the labels."""
 
 from __future__ import annotations
 

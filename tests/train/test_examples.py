@@ -147,9 +147,9 @@ def test_silence_is_sound_of_every_level_and_digital_zero(material: Material) ->
     clips = silence(material.sounds, 400, 16_000, torch.Generator().manual_seed(0))
     power = clips.square().mean(1).sqrt()
     assert 20 < int((power == 0).sum()) < 90
-    heard = power[power > 0].log10()
-    assert heard.min() < -4
-    assert heard.max() > -1.5
+    levels = power[power > 0].log10()
+    assert levels.min() < -4
+    assert levels.max() > -1.5
     assert clips.abs().max() <= 1
 
 

@@ -172,8 +172,8 @@ def test_new_words_from_synthetic_speech_are_spotted_in_unseen_voices(
     model = load(tmp_path / "model")
     files = [file for file in (tmp_path / "speech").rglob("*.wav") if split_of(file.name) == "test"]
     pairs = [(file.parent.name, model(file).label) for file in files]
-    right = [said == heard for said, heard in pairs if said in words]
-    rejected = [heard not in words for said, heard in pairs if said not in words]
+    right = [said == answer for said, answer in pairs if said in words]
+    rejected = [answer not in words for said, answer in pairs if said not in words]
     assert len(right) > 10
     assert np.mean(right) > 0.9
     assert np.mean(rejected) > 0.85

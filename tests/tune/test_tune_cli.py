@@ -39,7 +39,7 @@ def small_model(tmp_path: Path) -> Path:
 
 
 def assert_one_line(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
-    """It ended with one line that says these words."""
+    """Check that the error is one line that contains these words."""
     assert done.returncode == code, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     for word in words:
@@ -197,7 +197,7 @@ def test_a_study_of_another_model_is_refused(
 
 @pytest.fixture
 def postgresql() -> Iterator[str]:
-    """A real server of our own, on a free port; it refuses to run as root."""
+    """A PostgreSQL server on a free port; it refuses to run as root."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     initdb = str(found[-1]) if found else shutil.which("initdb")
     if initdb is None:

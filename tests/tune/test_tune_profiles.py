@@ -1,4 +1,4 @@
-"""The profiles that come with models: there, honest about what was measured, and worth using."""
+"""The profiles that come with models: they exist, state what was measured, and save MACs."""
 
 from __future__ import annotations
 

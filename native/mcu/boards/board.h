@@ -1,5 +1,5 @@
-/* What a test program needs of a bare board: text out, files in, a count of instructions, and how
- * deep the stack went. */
+/* The services of a bare board for test programs: text output, file input, a count of instructions,
+ * and the largest depth of the stack. */
 #ifndef DK_BOARD_H
 #define DK_BOARD_H
 

@@ -47,11 +47,11 @@ static int32_t best_word(dk_decider *decider, const float *scores) {
         if (dk_on[word] > 1.0f) continue; /* silence or unknown */
         if (scores[word] < dk_off) {
             decider->armed[word] = 1;
-            decider->heard[word] = 0;
+            decider->active[word] = 0;
             continue;
         }
-        if (!decider->heard[word]) decider->first[word] = decider->window;
-        decider->heard[word] = 1;
+        if (!decider->active[word]) decider->first[word] = decider->window;
+        decider->active[word] = 1;
         if (decider->armed[word] && scores[word] >= dk_on[word] &&
             decider->window >= decider->ready && (best < 0 || scores[word] > scores[best]))
             best = (int32_t)word;

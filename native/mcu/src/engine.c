@@ -6,8 +6,8 @@ DK_DEFINE_ADD_ROWS(add_rows, float, dk_from_f32)
 DK_DEFINE_ADD_ROWS(add_kv_rows, dk_kv, dk_from_kv)
 DK_DEFINE_ADD_ROWS(add_packed_rows, dk_weight, dk_from_weight)
 
-/* The same with rows first .. of weights as they are stored: where too few tokens come to make
- * unpacking worth while. The list's values are scaled. */
+/* The same with rows first .. of the weights as they are stored, for so few tokens that unpacking
+ * does not pay off. The values of the list are scaled. */
 static void add_weights(dk_entry *list, uint32_t count, const dk_matrix *w, uint32_t first,
                         float *out) {
     for (uint32_t i = 0; i < count && w->scales; i++)
@@ -194,8 +194,8 @@ static void start_result(const pass *p, uint32_t head, float *result) {
         memset(result, 0, DK_DIM * sizeof *result);
 }
 
-/* From the kept deltas of x (in the list) to the projection's running result. Where nothing is
- * kept, nothing further down changes. */
+/* Updates the running result of the projection from the kept deltas of x (in the list). If nothing
+ * is kept, nothing after it changes. */
 static void attend(const pass *p, uint32_t head, uint32_t token, uint32_t kept, dk_floats wq) {
     dk_work *work = p->work;
     dk_attention_state *s = &work->s.attention;
@@ -267,9 +267,9 @@ static void attention(const pass *p, uint32_t head, uint32_t tokens) {
 
 /* ---- MLP: hidden features first .. first + DK_COLUMN_BLOCK - 1, one token ---- */
 
-/* How far may a hidden value move before its GELU is theta away from the reference, now that it is
- * `delta` away? The GELU's slope at h is between -0.13 and 0.55 + 0.66 h, or 1.13 if that is less;
- * up to `reach` above, the steepest slope is that at h + reach. */
+/* Returns how far a hidden value may move before its GELU, which is `delta` away from the
+ * reference, is theta away from it. The slope of GELU at h is between -0.13 and 0.55 + 0.66 h, or
+ * 1.13 if that is less; up to `reach` above h, the steepest slope is that at h + reach. */
 static void set_slack(dk_mlp_state *s, uint32_t i, float delta, float theta) {
     const float reach = 0.2f, falling = 1.0f / 0.13f;
     float slope = dk_least(dk_mac(0.66f, s->centre[i] + reach, 0.55f), 1.13f);
@@ -281,7 +281,7 @@ static void set_slack(dk_mlp_state *s, uint32_t i, float delta, float theta) {
     s->slack[i] = dk_magnitude(0.5f * (up + down));
 }
 
-/* Which hidden values moved far enough to matter. */
+/* Finds the hidden values that may have moved beyond the threshold. */
 static uint32_t scan_hidden(const dk_mlp_state *s, dk_entry *list) {
     dk_entry *kept = list;
     for (uint32_t i = 0; i < DK_COLUMN_BLOCK; i += 4) {
@@ -292,7 +292,7 @@ static uint32_t scan_hidden(const dk_mlp_state *s, dk_entry *list) {
     return (uint32_t)(kept - list);
 }
 
-/* The GELU's kept deltas, of hidden values that may have some. */
+/* Finds the kept deltas of GELU among these hidden values. */
 static uint32_t scan_gelu(dk_mlp_state *s, float theta, dk_entry *list) {
     dk_entry *kept = list;
     uint32_t limit = dk_magnitude(theta);
@@ -324,7 +324,8 @@ static uint32_t exact_gelu(dk_mlp_state *s, float theta, dk_entry *list) {
     return DK_COLUMN_BLOCK;
 }
 
-/* The deltas of the output add up over the blocks; at the end they move the token's output. */
+/* The deltas of the output are summed over the blocks; at the end they are added to the token's
+ * output. */
 static void add_output(const pass *p, uint32_t token, uint32_t run) {
     dk_mlp_state *s = &p->work->s.mlp;
     const float *delta = p->work->a.partial[run];
@@ -384,8 +385,8 @@ static void run_layer(const pass *p) {
         feed_forward(p, first, tokens);
 }
 
-/* x = [class; features W + b] + positions. Features that are as they were one frame before cost
- * nothing, so silence is nearly free from here on. */
+/* x = [class; features W + b] + positions. Features that equal those of the frame before are not
+ * multiplied, so silence needs almost no MACs here. */
 static void embed(const dk_model *model, dk_work *work, const dk_feature *features,
                   uint32_t first) {
     const float *position = model->positions;

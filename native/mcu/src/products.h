@@ -10,8 +10,8 @@ typedef struct {
     uint32_t stride;
 } dk_floats;
 
-/* Rows first_row.. and columns first_col.. of w. Floats are used where they lie; other types are
- * unpacked into `room`, once a layer, since each weight is used by many tokens. */
+/* Returns rows first_row.. and columns first_col.. of w. Floats are used in place; other types are
+ * unpacked into `room` once per layer, because many tokens use each weight. */
 static inline dk_floats dk_unpack(const dk_matrix *w, uint32_t first_row, uint32_t rows,
                                   uint32_t first_col, uint32_t cols, float *room) {
     size_t start = (size_t)first_row * w->stride + first_col;
@@ -41,7 +41,7 @@ static inline dk_floats dk_unpack(const dk_matrix *w, uint32_t first_row, uint32
     M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
 
 /* out (n) += sum of list[i].value * row list[i].index of w; n is a multiple of four. Sixteen
- * results stay in registers while the list goes by. */
+ * results stay in registers over the whole list. */
 #define DK_DEFINE_ADD_ROWS(name, type, load)                                                       \
     static void name(const dk_entry *list, uint32_t count, const type *w, size_t stride,           \
                      float *out, uint32_t n) {                                                     \
@@ -70,8 +70,8 @@ static inline dk_floats dk_unpack(const dk_matrix *w, uint32_t first_row, uint32
 
 /* ---- which deltas are kept ---- */
 
-/* Keeps the deltas beyond theta and moves the reference there; an exact row is kept whole, as a
- * difference to nothing. n is a multiple of four. */
+/* Keeps the deltas beyond theta and updates their references; all values of an exact row are kept,
+ * as differences from zero. n is a multiple of four. */
 static inline uint32_t dk_scan_row(const float *x, float *reference, uint32_t n, float theta,
                                    int exact, dk_entry *list) {
     dk_entry *kept = list;
@@ -101,9 +101,9 @@ static inline uint32_t dk_scan_row(const float *x, float *reference, uint32_t n,
     return (uint32_t)(kept - list);
 }
 
-/* The same for a running result that is kept as its reference and how far it has moved from there,
- * which makes looking for kept deltas a matter of one load and one comparison. A fresh result was
- * computed from nothing: `moved` is all of it. */
+/* The same for a running result that is stored as its reference and its distance from it, so that
+ * finding kept deltas takes one load and one comparison. A fresh result has no reference: `moved`
+ * is the whole value. */
 static inline uint32_t dk_keep(float *moved, float *reference, uint32_t n, float theta, int fresh,
                                int exact, dk_entry *list) {
     dk_entry *kept = list;
@@ -134,7 +134,7 @@ static inline uint32_t dk_keep(float *moved, float *reference, uint32_t n, float
     return (uint32_t)(kept - list);
 }
 
-/* What dk_scan_row does for the tokens of a layer, remembering in `mask` what was kept. */
+/* Runs dk_scan_row for the tokens of a layer and stores in `mask` which deltas were kept. */
 static inline uint32_t dk_scan_token(const float *x, float *reference, float theta, int exact,
                                      dk_entry *list, uint32_t mask[DK_MASK_WORDS]) {
     uint32_t kept = dk_scan_row(x, reference, DK_DIM, theta, exact, list);
@@ -155,7 +155,7 @@ static inline uint32_t dk_lowest(uint32_t bits) {
 #endif
 }
 
-/* And once more, from the mask: only the kept features are looked at. */
+/* The same from the mask: only the kept features are read. */
 static inline uint32_t dk_recall_token(const float *x, float *reference, int exact, dk_entry *list,
                                        const uint32_t mask[DK_MASK_WORDS]) {
     if (exact) return dk_scan_row(x, reference, DK_DIM, 0.0f, exact, list);

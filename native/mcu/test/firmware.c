@@ -1,4 +1,4 @@
-/* Nothing but the loop of dk.h, to see what flash and RAM the library takes. */
+/* Only the loop of dk.h, to measure the flash and RAM of the library. */
 #include "board.h"
 #include "dk.h"
 

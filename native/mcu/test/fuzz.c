@@ -1,5 +1,5 @@
-/* Random sound of every loudness in blocks of random size: no undefined behaviour (the sanitizers
- * watch), no NaN out. `fuzz N` tries N seeds. */
+/* Random sound of every loudness in blocks of random size: no undefined behaviour (checked by the
+ * sanitizers), no NaN in the output. `fuzz N` tries N seeds. */
 #include "config.h"
 #include "dk.h"
 

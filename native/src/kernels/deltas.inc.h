@@ -1,4 +1,4 @@
-/* What changed from row to row. Part of vector.inc.h. */
+/* Finding the values that changed from row to row. Part of vector.inc.h. */
 
 /* n features against their reference; the list takes their numbers from `base` on. */
 INLINE uint32_t scan_part(const float *x, float *reference, uint32_t n, float theta, uint32_t base,

@@ -16,7 +16,7 @@ INLINE vf power_of_two(vf x) {
     return v_scale(p, shifted);
 }
 
-/* ROWS rows at once: a single one would wait most of the time for its own sums. */
+/* ROWS rows at once: with a single row the latency of its sums would dominate. */
 INLINE void softmax_rows(const uint32_t ROWS, float *const x[2], uint32_t n) {
     const uint32_t whole = n - n % LANES, tail = n % LANES;
     const vf unit = v_set(LOG2_E), least = v_set(-126.0f);

@@ -1,6 +1,6 @@
 /* LayerNorm and transposition. Part of vector.inc.h. */
 
-/* Sums over the lanes of each of LANES vectors, one a lane. */
+/* Returns the sums over the lanes of each of LANES vectors, one per lane. */
 INLINE vf sum_each(vf rows[LANES]) {
     v_transpose(rows);
     UNROLL for (uint32_t step = LANES / 2; step; step /= 2) {

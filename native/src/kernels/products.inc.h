@@ -1,4 +1,4 @@
-/* Rows times a matrix: all of it, or only what a list holds. Part of vector.inc.h. */
+/* Rows times a matrix: dense, or only the entries of a list. Part of vector.inc.h. */
 #include <string.h>
 
 /* A vector of weights, `at` elements after the first. `tail` > 0: only so many of them. */
@@ -51,7 +51,7 @@ typedef struct {
     size_t lda, ldo, tiles; /* tiles of MR rows each */
 } strip;
 
-/* All tiles that share a column panel come after each other: the panel stays in the cache. */
+/* Tiles that share a column panel follow each other, so that the panel stays in the cache. */
 INLINE void panel(const dk_type type, const uint32_t MR, const uint32_t NV, const uint32_t tail,
                   const strip *s, uint32_t column) {
     const float *bias = s->bias ? s->bias + column : NULL;
@@ -96,9 +96,10 @@ static void KERNEL(gemm)(const float *a, size_t lda, size_t rows, const dk_matri
 
 /* ---- sparse products ------------------------------------------------------------------------ */
 
-/* Running results of NV vectors of columns, in registers over all rows of the list. What limits it
- * is loads, one for each vector of weights; so the four deltas of a group come in one. Few columns
- * would wait for each other's additions: two sums, joined at the end of a row, do not. */
+/* Keeps the running results of NV vectors of columns in registers over all rows of the list. The
+ * loads are the limit, one for each vector of weights; so the four deltas of a group are loaded at
+ * once. With few columns the latency of the additions would dominate, so there are two sums, which
+ * are added at the end of a row. */
 INLINE void accumulate_block(const dk_type type, const uint32_t NV, const uint32_t tail,
                              const dk_list *list, const void *w, size_t ldw, const float *start,
                              float *out, size_t ldo) {

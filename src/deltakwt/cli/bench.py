@@ -34,13 +34,11 @@ def bench(
     data: DataOption,
     model: ModelOption = DEFAULT_MODEL,
     clips: Annotated[
-        int, typer.Option(min=1, help="Time this many clips in their natural mix. Default: 300.")
+        int, typer.Option(min=1, help="Time this many clips in their natural mix.")
     ] = 300,
-    noise: Annotated[
-        int, typer.Option(min=0, help="Time at least this many clips of noise. Default: 60.")
-    ] = 60,
+    noise: Annotated[int, typer.Option(min=0, help="Time at least this many clips of noise.")] = 60,
     rounds: Annotated[
-        int, typer.Option(min=1, help="Run each clip this often; the fastest counts. Default: 5.")
+        int, typer.Option(min=1, help="Run each clip this often; the fastest run counts.")
     ] = 5,
     peer: Annotated[
         list[str] | None,
@@ -62,7 +60,7 @@ def bench(
             help="Widen the model to kwt-2 or kwt-3 first, without changing its function."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random choice of clips. Default: 0.")] = 0,
+    seed: Annotated[int, typer.Option(help="Use this seed for the choice of clips.")] = 0,
     breakdown: Annotated[
         bool, typer.Option("--breakdown", help="Also measure time and MACs of every product.")
     ] = False,

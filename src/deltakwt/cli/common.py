@@ -41,29 +41,29 @@ ModelOption = Annotated[
         "--model",
         "-m",
         envvar="DELTAKWT_MODEL",
-        help="Name of a model, a model folder, or a .tflite file of the KWT authors.",
+        help="Use this model: a name, a model folder, or a .tflite file of the KWT authors.",
     ),
 ]
 DataOption = Annotated[
-    Path, typer.Option("--data", help="Folder of a Speech Commands data set.", show_default=False)
+    Path, typer.Option("--data", help="Use this Speech Commands folder.", show_default=False)
 ]
 ThresholdsOption = Annotated[
     str | None,
     typer.Option(
         "--thresholds",
-        help="Delta thresholds x_q_k_scores_softmax_heads[_mlpin_mlphidden[_v]], such as"
-        " 0.2_0.2_0.2_0.05_0.001_0.05, on the plain front end.",
+        help="Run with these delta thresholds on the plain front end:"
+        " x_q_k_scores_softmax_heads[_mlpin_mlphidden[_v]], such as 0.2_0.2_0.2_0.05_0.001_0.05.",
     ),
 ]
 ProfileOption = Annotated[
     str | None,
     typer.Option(
-        "--profile", help="Name of a profile of the model, or dense. Default: the model's own."
+        "--profile", help="Run with this profile of the model, or dense. Default: the model's own."
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 ThreadsOption = Annotated[
-    int, typer.Option("--threads", min=0, help="Number of threads; 0 uses all cores.")
+    int, typer.Option("--threads", min=0, help="Use this many threads; 0 uses all cores.")
 ]
 
 
@@ -98,7 +98,7 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
 
 
 def _take_global_options(arguments: list[str]) -> tuple[list[str], bool]:
-    """Remove --debug, -q and -v, which may stand anywhere before "--", and obey them."""
+    """Remove --debug, -q and -v, which may stand anywhere before "--", and apply them."""
     global _level
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     quiet, verbose = {"-q", "--quiet"} & set(own), {"-v", "--verbose"} & set(own)
@@ -124,7 +124,7 @@ def _invoke(app: typer.Typer, arguments: list[str]) -> int:
 
 
 def _usage_error(error: Any) -> int:
-    """Tell what is wrong with the command line, or show the help of a verb given alone."""
+    """Print what is wrong with the command line, or show the help of a verb given alone."""
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error.ctx.get_help())
         return 0

@@ -14,7 +14,7 @@ from deltakwt.cli.common import JsonOption, console, print_json, progress, table
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     data = typer.Typer(
-        help="Download Speech Commands, describe data folders, state their licences.",
+        help="Download Speech Commands, describe data folders, and state their licences.",
         no_args_is_help=True,
     )
     data.command("get")(get)
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def get(
     name: Annotated[
-        str, typer.Argument(help="The data set: v0.01, v0.02, test-v0.01 or test-v0.02.")
+        str, typer.Argument(help="Download this data set: v0.01, v0.02, test-v0.01 or test-v0.02.")
     ],
     out: Annotated[Path, typer.Option(help="Put the data set into this folder.")] = Path("data"),
     json: JsonOption = False,
@@ -50,7 +50,10 @@ def get(
 
 def info(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A folder of word folders or of recordings.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Describe this folder of word folders or of recordings."
+        ),
     ],
     json: JsonOption = False,
 ) -> None:
@@ -75,11 +78,11 @@ def info(
 
 
 def source(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The data folder.")],
-    name: Annotated[str, typer.Option(help="Name of the data set.")],
-    licence: Annotated[str, typer.Option(help="Its licence, such as 'CC BY 4.0'.")],
-    url: Annotated[str, typer.Option(help="Where it comes from.")] = "",
-    attribution: Annotated[str, typer.Option(help="The authors to name.")] = "",
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Describe this data folder.")],
+    name: Annotated[str, typer.Option(help="State this name of the data set.")],
+    licence: Annotated[str, typer.Option(help="State this licence, such as 'CC BY 4.0'.")],
+    url: Annotated[str, typer.Option(help="State this address. Default: none.")] = "",
+    attribution: Annotated[str, typer.Option(help="State these authors. Default: none.")] = "",
 ) -> None:
     """Write DIR/SOURCE.json, which the cards of models trained on this folder quote."""
     from deltakwt.data.sources import DataSource, write_source

@@ -44,7 +44,7 @@ def evaluate(
     silence: Annotated[
         str,
         typer.Option(
-            help="What silence clips are: zero (digital silence, as in the paper) or noise"
+            help="Use these silence clips: zero (digital silence, as in the paper) or noise"
             " (recorded background noise)."
         ),
     ] = "zero",
@@ -52,7 +52,7 @@ def evaluate(
         int | None,
         typer.Option(min=1, help="Evaluate only so many clips, drawn at random. Default: all."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Use this seed for all random draws.")] = 0,
     manifest: Annotated[
         Path | None,
         typer.Option(help="Read the list of clips from this file; write it if it does not exist."),

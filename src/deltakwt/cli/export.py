@@ -46,7 +46,7 @@ def export(
     target: Annotated[
         str,
         typer.Option(
-            help="What to write: 'c', a folder of C for microcontrollers (default), or 'bin',"
+            help="Write this: 'c', a folder of C for microcontrollers (default), or 'bin',"
             " one model file for the C library."
         ),
     ] = "c",

@@ -92,11 +92,15 @@ def listen(
     raw_format: Annotated[
         str,
         typer.Option(
-            help="Sample format of raw PCM on stdin: u8, s16, s24, s32 or f32, little-endian."
+            help="Read raw PCM on stdin in this format: u8, s16, s24, s32 or f32, little-endian."
         ),
     ] = "s16",
-    raw_rate: Annotated[int, typer.Option(help="Sample rate of raw PCM on stdin, in Hz.")] = 16_000,
-    raw_channels: Annotated[int, typer.Option(help="Number of channels of raw PCM on stdin.")] = 1,
+    raw_rate: Annotated[
+        int, typer.Option(help="Read raw PCM on stdin at this rate, in Hz.")
+    ] = 16_000,
+    raw_channels: Annotated[
+        int, typer.Option(help="Read raw PCM on stdin with this many channels.")
+    ] = 1,
     device: Annotated[
         str | None,
         typer.Option(help="Use this microphone: its number or a part of its name."),

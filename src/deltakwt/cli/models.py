@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 NameArgument = Annotated[
     str,
-    typer.Argument(metavar="MODEL", help="Name of a model, a model folder, or a .tflite file."),
+    typer.Argument(metavar="MODEL", help="Use this model: a name, a folder, or a .tflite file."),
 ]
 
 
@@ -123,7 +123,10 @@ def _mix(text: object) -> str:
 
 def pull(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="One of arm-kwt-1, arm-kwt-2 and arm-kwt-3.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="Download this model: arm-kwt-1, arm-kwt-2 or arm-kwt-3."
+        ),
     ],
     json: JsonOption = False,
 ) -> None:
@@ -140,9 +143,9 @@ def pull(
 
 def import_file(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A .tflite file of the KWT authors.")
+        Path, typer.Argument(metavar="FILE", help="Read this .tflite file of the KWT authors.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Model folder to write; must be new.")],
+    out: Annotated[Path, typer.Option("--out", help="Write this model folder, which must be new.")],
     json: JsonOption = False,
 ) -> None:
     """Write a .tflite file of the KWT authors as a model folder."""

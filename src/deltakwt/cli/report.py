@@ -41,21 +41,19 @@ def report(
         Path, typer.Option("--out", help="Write figures, tables, JSON and page to this folder.")
     ],
     model: ModelOption = DEFAULT_MODEL,
-    split: Annotated[
-        str, typer.Option(help="Use the clips of this split: test or val. Default: test.")
-    ] = "test",
+    split: Annotated[str, typer.Option(help="Use the clips of this split: test or val.")] = "test",
     limit: Annotated[
         int | None,
         typer.Option(min=1, help="Draw this many clips at random. Default: all clips."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random choice of clips. Default: 0.")] = 0,
+    seed: Annotated[int, typer.Option(help="Use this seed for the choice of clips.")] = 0,
     clips: Annotated[
         int,
         typer.Option(
             "--recordings",
             min=0,
             max=200,
-            help="Put at most this many recordings into the page. Default: 24; 0 for none.",
+            help="Put at most this many recordings into the page; 0 for none.",
         ),
     ] = 24,
     thresholds: ThresholdsOption = None,
@@ -107,7 +105,9 @@ def _print(document: Document, out: Path) -> None:
 
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="A sound file of any format and length.")],
+    file: Annotated[
+        Path, typer.Argument(help="Explain this sound file, of any format and length.")
+    ],
     model: ModelOption = DEFAULT_MODEL,
     out: Annotated[
         Path | None,

@@ -24,7 +24,7 @@ HELP = (
 
 def review(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder that listen --save-events filled.")
+        Path, typer.Argument(metavar="DIR", help="Review this folder of listen --save-events.")
     ],
     out: Annotated[
         Path | None,

@@ -25,34 +25,42 @@ ProfileOption = Annotated[
     ),
 ]
 ThreadsOption = Annotated[
-    int, typer.Option("--threads", min=0, help="Number of worker threads. 0 means one per core.")
+    int,
+    typer.Option(
+        "--threads", min=0, help="Use this number of worker threads; 0 uses one per core."
+    ),
 ]
 LogOption = Annotated[
-    str, typer.Option("--log", help="Format of the log on stderr: text or json.", metavar="FORMAT")
+    str,
+    typer.Option(
+        "--log", help="Write the log on stderr in this format: text or json.", metavar="FORMAT"
+    ),
 ]
 ClientsOption = Annotated[
-    int, typer.Option("--max-clients", min=1, help="Number of clients at the same time.")
+    int, typer.Option("--max-clients", min=1, help="Accept at most this many clients at once.")
 ]
 MessageOption = Annotated[
-    int, typer.Option("--max-message", min=1024, help="Bytes of sound in one message.")
+    int, typer.Option("--max-message", min=1024, help="Accept at most this many bytes per message.")
 ]
 BufferedOption = Annotated[
     int,
-    typer.Option("--max-buffered", min=1024, help="Bytes of sound per client that may wait."),
+    typer.Option("--max-buffered", min=1024, help="Buffer at most this many bytes per client."),
 ]
 AheadOption = Annotated[
     float,
     typer.Option(
-        "--max-ahead", min=0, help="Seconds of sound that may come faster than real time. 0: any."
+        "--max-ahead", min=0, help="Accept sound this many seconds ahead of real time; 0: no limit."
     ),
 ]
 IdleOption = Annotated[
     float,
-    typer.Option("--idle", min=0, help="Seconds without a message that end a connection. 0: any."),
+    typer.Option(
+        "--idle", min=0, help="Disconnect after this many seconds without a message; 0: never."
+    ),
 ]
 StallOption = Annotated[
     float,
-    typer.Option("--stall", min=0.1, help="Seconds in which a message must be sent or read."),
+    typer.Option("--stall", min=0.1, help="Allow this many seconds to send or read a message."),
 ]
 
 
@@ -68,7 +76,7 @@ def register(app: typer.Typer) -> None:
 
 def wyoming(
     uri: Annotated[
-        str, typer.Option(help="Address to listen on: tcp://HOST:PORT or unix:///PATH.")
+        str, typer.Option(help="Listen on this address: tcp://HOST:PORT or unix:///PATH.")
     ] = "tcp://127.0.0.1:10400",
     model: ModelOption = DEFAULT_MODEL,
     profile: ProfileOption = None,
@@ -99,7 +107,7 @@ def wyoming(
 
 def http(
     uri: Annotated[
-        str, typer.Option(help="Address to listen on: tcp://HOST:PORT or unix:///PATH.")
+        str, typer.Option(help="Listen on this address: tcp://HOST:PORT or unix:///PATH.")
     ] = "tcp://127.0.0.1:10480",
     model: ModelOption = DEFAULT_MODEL,
     profile: ProfileOption = None,
@@ -108,13 +116,13 @@ def http(
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help="File with the token that clients must send. Or set DELTAKWT_TOKEN. Required if"
-            " other machines can reach the address."
+            help="Read the token that clients must send from this file, or from DELTAKWT_TOKEN."
+            " Required if other machines can reach the address."
         ),
     ] = None,
     origin: Annotated[
         list[str] | None,
-        typer.Option(help="Origin of web pages that may connect. Can be repeated. Default: none."),
+        typer.Option(help="Allow web pages of this origin. Can be repeated. Default: none."),
     ] = None,
     max_clients: ClientsOption = 64,
     max_message: MessageOption = 1 << 20,
@@ -123,10 +131,10 @@ def http(
     idle: IdleOption = 600.0,
     stall: StallOption = 10.0,
     max_body: Annotated[
-        int, typer.Option(min=1024, help="Bytes of a sound file that is posted.")
+        int, typer.Option(min=1024, help="Accept at most this many bytes per posted file.")
     ] = 64 << 20,
     max_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for receiving or processing a sound file.")
+        float, typer.Option(min=0.1, help="Allow this many seconds to receive or process a file.")
     ] = 60.0,
 ) -> None:
     """Serve over HTTP: post a sound file, or stream PCM over a WebSocket.
@@ -149,7 +157,7 @@ def http(
 
 
 def _token(file: Path | None) -> str | None:
-    """Return the token of the file or of the environment; it is never an option, which shows."""
+    """Return the token of the file or of the environment. An option would be visible to others."""
     if file is None:
         return os.environ.get("DELTAKWT_TOKEN") or None
     try:
@@ -179,7 +187,7 @@ def _hub(name: str, profile: str | None, threads: int, log: str, limits: Limits)
 
 
 def _missing(error: ModuleNotFoundError, *packages: str) -> Exception:
-    """Return what to tell the user: the extra to install, or the error if it is another one."""
+    """Return the message for the user: the extra to install, or another error."""
     if (error.name or "").split(".")[0] in packages:
         return MissingExtra("deltakwt serve", "serve")
     return error

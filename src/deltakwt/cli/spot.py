@@ -38,7 +38,9 @@ def register(app: typer.Typer) -> None:
 
 
 def spot(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Sound files.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Find words in these sound files.")
+    ],
     model: ModelOption = DEFAULT_MODEL,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,

@@ -59,19 +59,21 @@ def stress(
     split: Annotated[
         str, typer.Option(help="Take the clips of a full data set from this split: test or val.")
     ] = "test",
-    hours: Annotated[float, typer.Option(help="Length of the stream, in hours.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 1,
-    snr: Annotated[float, typer.Option(help="Signal-to-noise ratio of the words, in dB.")] = 10.0,
+    hours: Annotated[float, typer.Option(help="Make a stream of this length, in hours.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Use this seed for all random draws.")] = 1,
+    snr: Annotated[
+        float, typer.Option(help="Use this signal-to-noise ratio of the words, in dB.")
+    ] = 10.0,
     gap: Annotated[
         tuple[float, float],
-        typer.Option(help="Shortest and longest time from one word to the next, in seconds."),
+        typer.Option(help="Place words this far apart: shortest and longest time, in seconds."),
     ] = (5, 15),
     others: Annotated[
-        float, typer.Option(help="Share of the words that are not keywords, 0 to 1.")
+        float, typer.Option(help="Make this share of the words non-keywords, 0 to 1.")
     ] = 0.1,
     level: Annotated[
         tuple[float, float],
-        typer.Option(help="Lowest and highest noise level, in dB of full scale."),
+        typer.Option(help="Vary the noise between these levels, in dB of full scale."),
     ] = (-35, -25),
     hop: HopOption = None,
     reuse: ReuseOption = None,

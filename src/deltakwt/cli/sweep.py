@@ -48,29 +48,30 @@ class SweepArguments:
         Path | None,
         typer.Option(
             "--validation",
-            help="Full data set whose validation split adjusts the thresholds. The default is"
-            " --data if it has one; otherwise the thresholds are not adjusted.",
+            help="Adjust the thresholds on the validation split of this full data set. The default"
+            " is --data if it has one; otherwise the thresholds are not adjusted.",
         ),
     ] = None
-    split: Annotated[str, typer.Option("--split", help="Split of --data: train, val or test.")] = (
-        "test"
-    )
+    split: Annotated[
+        str, typer.Option("--split", help="Use this split of --data: train, val or test.")
+    ] = "test"
     silence: Annotated[
         str,
         typer.Option(
-            "--silence", help="Silence clips: zero (digital, as in the paper) or noise (recorded)."
+            "--silence",
+            help="Use these silence clips: zero (digital, as in the paper) or noise (recorded).",
         ),
     ] = "zero"
     subset: Annotated[
         int,
-        typer.Option("--subset", min=12, help="Clips of the search."),
+        typer.Option("--subset", min=12, help="Search on this many clips."),
     ] = 100
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Settings that are tried.")] = 500
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Try this many settings.")] = 500
     least_accuracy: Annotated[
         float,
         typer.Option(
             "--least-accuracy",
-            help="Least accuracy of a setting on the subset, in percent.",
+            help="Keep settings with at least this accuracy on the subset, in percent.",
         ),
     ] = 92.0
     adjust_clips: Annotated[
@@ -78,15 +79,15 @@ class SweepArguments:
         typer.Option(
             "--adjust-clips",
             min=16,
-            help="Validation clips of each run of the adjustment.",
+            help="Use this many validation clips per run of the adjustment.",
         ),
     ] = 600
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="Folder for sweep.json, sweep.png and the list of clips, subset.json. The default"
-            " is sweep-MODEL.",
+            help="Write sweep.json, sweep.png and subset.json, the list of clips, to this folder."
+            " The default is sweep-MODEL.",
         ),
     ] = None
     seed: SeedOption = 0

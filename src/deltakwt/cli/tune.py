@@ -51,100 +51,100 @@ class TuneArguments:
         Path | None,
         typer.Option(
             "--test",
-            help="Folder with the test clips. The default is the test split of --data, or, if it"
-            " has none, 30% of its speakers, which the search then does not use.",
+            help="Measure the result on this folder. The default is the test split of --data, or,"
+            " if it has none, 30% of its speakers, which the search then does not use.",
         ),
     ] = None
     max_loss: Annotated[
         float | None,
         typer.Option(
             "--max-loss",
-            help="Largest loss of accuracy against the dense model, in points, over the mix and"
-            " in every group of it with at least 50 clips.",
+            help="Allow this loss of accuracy against the dense model, in points, over the mix"
+            " and in every group of it with at least 50 clips.",
         ),
     ] = None
     max_macs: Annotated[
         float | None,
-        typer.Option("--max-macs", help="Most MACs, in percent of the whole dense model."),
+        typer.Option("--max-macs", help="Allow this many MACs, in percent of the dense model."),
     ] = None
     max_ms: Annotated[
         float | None,
-        typer.Option("--max-ms", help="Longest time of a clip on one core, in milliseconds."),
+        typer.Option("--max-ms", help="Allow this time per clip on one core, in milliseconds."),
     ] = None
     agree: Annotated[
         float | None,
         typer.Option(
             "--agree",
-            help="Least share of clips with the dense model's answer, in percent. --data may then"
-            " be any folder of recordings without labels.",
+            help="Require the dense model's answer on this share of the clips, in percent. --data"
+            " may then be any folder of recordings without labels.",
         ),
     ] = None
     mix: Annotated[
         str,
         typer.Option(
             "--mix",
-            help="Weights of the groups in accuracy. Groups are words, unknown, zero (digital"
+            help="Weight the groups in accuracy like this. Groups are words, unknown, zero (digital"
             " silence), noise, and, made from the spoken clips, telephone, noisy and shifted.",
         ),
     ] = "words=10,unknown=1,zero=1"
     cost_mix: Annotated[
         str | None,
         typer.Option(
-            "--cost-mix", help="Weights of the groups in cost. The default is the value of --mix."
+            "--cost-mix", help="Weight the groups in cost like this. The default is --mix."
         ),
     ] = None
     sites: Annotated[
         str,
         typer.Option(
             "--sites",
-            help="Sites that get thresholds: all, paper (the MLP stays dense), or names separated"
-            " by commas.",
+            help="Use thresholds at these sites: all, paper (the MLP stays dense), or names"
+            " separated by commas.",
         ),
     ] = "all"
     front_end: Annotated[
         str | None,
         typer.Option(
             "--front-end",
-            help="Front end: plain, smooth, smooth_1.5 (with a floor), or any (searched). The"
-            " default is plain, or any if noise is part of the cost.",
+            help="Use this front end: plain, smooth, smooth_1.5 (with a floor), or any (searched)."
+            " The default is plain, or any if noise is part of the cost.",
         ),
     ] = None
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Trials of the search.")] = 300
+    trials: Annotated[
+        int, typer.Option("--trials", min=1, help="Search with this many trials.")
+    ] = 300
     trial_clips: Annotated[
         int,
-        typer.Option("--trial-clips", min=16, help="Most clips that a trial runs."),
+        typer.Option("--trial-clips", min=16, help="Run at most this many clips per trial."),
     ] = 800
     refine: Annotated[
         bool,
-        typer.Option(
-            "--refine/--no-refine", help="Whether to refine the thresholds layer by layer."
-        ),
+        typer.Option("--refine/--no-refine", help="Refine the thresholds layer by layer, or not."),
     ] = True
     name: Annotated[
         str,
         typer.Option(
             "--name",
-            help="Name of the profile. Without a goal, the profiles are accurate, balanced and"
-            " fast.",
+            help="Give the profile this name. Without a goal, the profiles are accurate, balanced"
+            " and fast.",
         ),
     ] = "tuned"
     write: Annotated[
         bool,
         typer.Option(
-            "--write/--no-write", help="Whether to write the profiles into the model folder."
+            "--write/--no-write", help="Write the profiles into the model folder, or into --out."
         ),
     ] = True
     storage: Annotated[
         str | None,
         typer.Option(
             "--storage",
-            help="Database of the study: FILE.db, postgresql://..., or journal:FILE. The default"
-            " is study.db in --out.",
+            help="Store the study in this database: FILE.db, postgresql://..., or journal:FILE. The"
+            " default is study.db in --out.",
         ),
     ] = None
     study: Annotated[
         str,
-        typer.Option("--study", help="Name of the study in the database."),
+        typer.Option("--study", help="Give the study this name in the database."),
     ] = "deltakwt"
     join: Annotated[
         str | None,
@@ -157,7 +157,8 @@ class TuneArguments:
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Folder for study, front.json and figures. The default is tune-MODEL."
+            "--out",
+            help="Write study, front.json and figures to this folder. The default is tune-MODEL.",
         ),
     ] = None
     seed: SeedOption = 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from deltakwt.tune.tuning import Outcome, TuningOptions
 
 
-SeedOption = Annotated[int, typer.Option("--seed", help="Seed of all random choices.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Use this seed for all random choices.")]
 
 
 def output_folder(out: Path | None, command: str, model: str) -> Path:

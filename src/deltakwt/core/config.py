@@ -11,7 +11,7 @@ HOP_SAMPLES = 160  # 10 ms
 FFT_SAMPLES = 512
 MEL_BANDS = 80
 MEL_LOW_HZ, MEL_HIGH_HZ = 20.0, 7600.0
-ENERGY_FLOOR = 1e-12  # below the logarithm
+ENERGY_FLOOR = 1e-12  # smallest energy before the logarithm
 FEATURES = 40  # DCT coefficients kept
 FRAMES = 1 + (CLIP_SAMPLES - FRAME_SAMPLES) // HOP_SAMPLES  # 98
 
@@ -36,7 +36,7 @@ class Config:
 
     @property
     def tokens(self) -> int:
-        """T: the class token and one token a frame."""
+        """T: the class token and one token per frame."""
         return self.frames + 1
 
     @property
@@ -45,7 +45,7 @@ class Config:
         return self.dim // self.heads
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name and shape of every weight. Matrices are (in, out): the paper's X W."""
+        """Return the name and shape of every weight. Matrices are (in, out), as in X W."""
         d, m = self.dim, self.mlp
         shapes: dict[str, tuple[int, ...]] = {
             "embed.weight": (self.features, d),

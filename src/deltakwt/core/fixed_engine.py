@@ -1,4 +1,4 @@
-"""The Python face of the native fixed-point engine: the same methods as `engine.Engine`.
+"""The Python interface of the native fixed-point engine: the same methods as `engine.Engine`.
 
 Its logits have the same bits on every processor, given the same 16-bit features. Features that are
 given as floats are rounded to 16 bits first; the front end that made them is the float one.
@@ -25,25 +25,25 @@ from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting, Thresh
 
 @dataclass(frozen=True)
 class FixedRun(Run):
-    """One clip through the fixed-point model with deltas."""
+    """The result of one clip with deltas."""
 
     peaks: NDArray[np.int32]  # (layers + 1, 11), in the order of fixed.PEAKS
 
     @property
     def saturated(self) -> int:
-        """How many tensors of the model reached the limit of 16 bits; 0 in a sound run."""
+        """The number of tensors that reached the limit of 16 bits; 0 in a correct run."""
         return int((self.peaks >= HIGHEST).sum())
 
 
 @dataclass(frozen=True)
 class FixedBatch(Batch):
-    """Many clips; the counts are None for dense runs."""
+    """The results of many clips; the counts are None for dense runs."""
 
     peaks: NDArray[np.int32]  # (n, layers + 1, 11)
 
     @property
     def saturated(self) -> NDArray[np.int64]:
-        """(n): for each clip, how many tensors reached the limit of 16 bits."""
+        """The number of tensors that reached the limit of 16 bits, per clip (n,)."""
         return np.asarray((self.peaks >= HIGHEST).sum(axis=(1, 2)))
 
 
@@ -53,7 +53,7 @@ Result = tuple[
 
 
 class FixedEngine:
-    """One model in fixed point, ready to run. May be used by many threads at once."""
+    """One model in fixed point, ready to run. Many threads may use it at the same time."""
 
     def __init__(
         self,
@@ -78,24 +78,24 @@ class FixedEngine:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the weights and of one thread's scratch."""
+        """The memory of the weights and of the scratch block of one thread, in bytes."""
         return self._native.memory()
 
     def features(self, audio: ArrayLike, front_end: FrontEndSetting = PLAIN) -> Floats:
-        """(n,) samples in [-1, 1] at 16 kHz -> (frames, 40)."""
+        """Return features (frames, 40) of (n,) samples in [-1, 1] at 16 kHz."""
         return self.frontend.features(audio, front_end)
 
     def dense(self, features: ArrayLike) -> Floats:
-        """(frames, 40) -> logits (labels,)."""
+        """Return logits (labels,) of features (frames, 40), computed without deltas."""
         return self.logits(features, None)
 
     def delta(self, features: ArrayLike, thresholds: Thresholds) -> FixedRun:
-        """(frames, 40) -> logits, MACs, non-zero deltas and peaks."""
+        """Return logits, MACs, kept deltas and peaks of features (frames, 40)."""
         logits, macs, nonzeros, peaks = self.integers(self._clip(features), thresholds, 1, True)
         return FixedRun(self._floats(logits)[0], macs[0], nonzeros[0], peaks[0])
 
     def logits(self, features: ArrayLike, thresholds: Thresholds | None) -> Floats:
-        """(frames, 40) -> logits (labels,), with deltas but without counting them."""
+        """Return logits (labels,) of features (frames, 40), with deltas but without counts."""
         logits = self.integers(self._clip(features), thresholds, 1)[0][0]
         return self._floats(logits)
 
@@ -137,7 +137,7 @@ class FixedEngine:
         threads: int = 0,
         counted: bool = False,
     ) -> Result:
-        """(n, frames, 40) in 16 bits -> integer logits, MACs, non-zeros and peaks.
+        """Return integer logits, MACs, kept deltas and peaks of 16-bit features (n, frames, 40).
 
         A logit is an integer divided by 2^weights.head_bits. Without `counted` MACs and non-zeros
         are empty.
@@ -167,7 +167,7 @@ def _layer_tensors(layer: FixedLayer) -> list[NDArray[np.int32]]:
 
 
 def _tensors(weights: FixedWeights) -> list[NDArray[np.int16]]:
-    """The tensors in the order of native/binding_fixed.cpp."""
+    """Return the tensors in the order of native/binding_fixed.cpp."""
     tensors = [weights.embed, weights.positions, weights.head]
     for layer in weights.layers:
         tensors += _layer_tensors(layer)

@@ -89,7 +89,7 @@ class Range:
     count: int = 0
 
     def see(self, values: Floats) -> Floats:
-        """Take note of the values and return them."""
+        """Update the range with the values, and return them."""
         self.most = max(self.most, float(np.abs(values).max()))
         self.squares += float(np.square(values, dtype=np.float64).sum())
         self.count += values.size
@@ -189,7 +189,7 @@ def _layer_bits(
         return seen[name].bits(f"layer {layer}, {name}", margin, most, LEAST_BITS.get(name, 0))
 
     def gained(name: str, scale: float = 1.0) -> int:
-        """How many bits a product with these weights may have more than its input."""
+        """Return by how many bits a product with these weights may exceed its input."""
         return fitting(float(np.abs(w[f"{name}.weight"]).max()) * scale) - 15
 
     bits = {"x": choose("x", MARGIN)}

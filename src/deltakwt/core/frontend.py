@@ -27,13 +27,13 @@ from deltakwt.core.config import (
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import PLAIN, FrontEndSetting
 
-# The stream's quantile tracker moves this much (in nats) a frame: quickly at first, then slowly.
+# Step of the quantile tracker of a stream, in nats per frame: the first step and the smallest one.
 STEP_FIRST, STEP_LEAST = 1.0, 0.02
 
 
 @cache
 def mel_matrix() -> NDArray[np.float64]:
-    """(257, 80): spectrum bins to HTK mel bands, triangles that are linear in mel; bin 0 unused."""
+    """Return (257, 80): HTK mel bands as triangles that are linear in mel; bin 0 is not used."""
 
     def mel(hz: NDArray[np.float64]) -> NDArray[np.float64]:
         return 1127.0 * np.log1p(hz / 700.0)
@@ -49,13 +49,13 @@ def mel_matrix() -> NDArray[np.float64]:
 
 @cache
 def dct_matrix() -> NDArray[np.float64]:
-    """(80, 40): the first DCT-II coefficients of the log mel energies."""
+    """Return (80, 40): the first 40 coefficients of the DCT-II of 80 log mel energies."""
     n, k = np.arange(MEL_BANDS)[:, None], np.arange(FEATURES)
     return np.asarray(2 * np.cos(pi * (2 * n + 1) * k / (2 * MEL_BANDS)) / np.sqrt(2 * MEL_BANDS))
 
 
 def mel_energies(audio: NDArray[np.floating]) -> NDArray[np.float64]:
-    """(n,) samples in [-1, 1] -> (frames, 80) mel magnitudes, 30 ms every 10 ms."""
+    """Return mel magnitudes (frames, 80) of samples (n,) in [-1, 1]: 30 ms every 10 ms."""
     if audio.ndim != 1 or len(audio) < FRAME_SAMPLES:
         raise DeltakwtError(f"sound of shape {audio.shape}: a frame needs {FRAME_SAMPLES} samples")
     frames = sliding_window_view(audio.astype(np.float64), FRAME_SAMPLES)[::HOP_SAMPLES]
@@ -65,7 +65,7 @@ def mel_energies(audio: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def mfcc(audio: NDArray[np.floating], front_end: FrontEndSetting = PLAIN) -> NDArray[np.float32]:
-    """(n,) samples -> (frames, 40) features; the floor of a band is taken over the whole sound."""
+    """Return features (frames, 40) of samples (n,). The floor of a band is that of all frames."""
     energies = mel_energies(audio)
     if front_end.smooth:
         energies = smooth(energies)
@@ -73,35 +73,36 @@ def mfcc(audio: NDArray[np.floating], front_end: FrontEndSetting = PLAIN) -> NDA
 
 
 def smooth(energies: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(frames, 80): (1, 2, 1)/4 over time; the first and last frames are their own neighbours."""
+    """Return energies (frames, 80) weighted (1, 2, 1)/4 over time; both ends are repeated."""
     padded = np.pad(energies, ((1, 1), (0, 0)), mode="edge")
     return (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4
 
 
 def log_energies(energies: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the natural logarithm of the energies, which are limited from below."""
     return np.log(np.maximum(energies, ENERGY_FLOOR))
 
 
 def floor_bands(logs: NDArray[np.float64], front_end: FrontEndSetting) -> NDArray[np.float64]:
-    """(frames, 80): no band falls below `floor` times its own quantile over these frames."""
+    """Return (frames, 80): each band is at least `floor` times its quantile over these frames."""
     if not front_end.floor:
         return logs
-    rank = int(front_end.quantile * (len(logs) - 1))  # an order statistic: nothing interpolated
+    rank = int(front_end.quantile * (len(logs) - 1))  # an order statistic, not interpolated
     background = np.partition(logs, rank, axis=0)[rank]
     return np.asarray(np.maximum(logs, background + log(front_end.floor)))
 
 
 def features(logs: NDArray[np.float64]) -> NDArray[np.float32]:
-    """(frames, 80) log energies -> (frames, 40)."""
+    """Return features (frames, 40) of log energies (frames, 80)."""
     return (logs @ dct_matrix()).astype(np.float32)
 
 
 class FrontEndStream:
-    """The front end for a stream without end: causal, and each frame is computed once.
+    """The front end of a stream: causal, and each frame is computed once.
 
-    Smoothing looks one frame (10 ms) ahead. A clip's quantile becomes a tracked level per band:
-    each frame pushes it up by `step * quantile` or down by `step * (1 - quantile)`, which come to
-    rest where a share `quantile` of the frames lies below.
+    Smoothing looks one frame (10 ms) ahead. Instead of the quantile of a clip, a level per band is
+    tracked: each frame moves it up by `step * quantile` or down by `step * (1 - quantile)`. The two
+    balance where a share `quantile` of the frames lies below the level.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class FrontEndStream:
         self._seen = 0
 
     def push(self, energies: NDArray[np.float64]) -> NDArray[np.float32]:
-        """(n, 80) new mel energies -> (m, 40) features of the frames that are now finished."""
+        """Return features (m, 40) of the frames that new mel energies (n, 80) complete."""
         if self.front_end.smooth:
             energies = self._smooth(energies)
         logs = log_energies(energies)
@@ -135,7 +136,7 @@ class FrontEndStream:
         return np.asarray((known[:-2] + 2 * known[1:-1] + known[2:]) / 4)
 
     def _floor(self, logs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(80,): move the level by this frame, then floor the frame at it."""
+        """Update the level with this frame (80,), and return the frame limited from below by it."""
         level = logs if self._level is None else self._level
         first, least = self.steps
         step = max(least, first / (1 + self._seen))

@@ -151,7 +151,7 @@ class Macs:
     config: Config
     counts: Table  # (layers, 6): the paper's count
     nonzeros: Table | None = None  # (layers, 9): kept values of each site
-    isa: str = ""  # whose vectors the executed count is rounded up to; "": those that run here
+    isa: str = ""  # instruction set of the executed count; "": the one in use
 
     @property
     def executed(self) -> Table | None:

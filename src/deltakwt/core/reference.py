@@ -1,10 +1,11 @@
-"""The paper in plain NumPy, one function an idea: the oracle, never fast, never clever.
+"""The algorithm of the paper in plain NumPy, one function per equation: the reference for tests.
 
 Jelcicova and Verhelst, "Delta Keyword Transformer", 2022. Equations are cited by their labels in
 the paper's source. T tokens of width d; row 0 is the class token, row 1 the first token of sound.
-Any float type: 64 bits to prove things, 32 bits to compare with the native core.
+Every float type works: 64 bits for exact tests, 32 bits for comparison with the native core.
+The code is written to be read, not to be fast.
 
-First the Keyword Transformer as it is, then the delta algorithm, then both together.
+First the Keyword Transformer without deltas, then the delta algorithm, then both together.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from deltakwt.core.config import LAYER_NORM_EPS, Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import ALL_SITES, DENSE_SITE, Thresholds
 
-Array = NDArray[Any]  # of whichever float type the features have
+Array = NDArray[Any]  # of the float type of the features
 Weights = Mapping[str, Array]  # names and shapes: Config.shapes()
 
 UNTOUCHED = 2  # rows that are never delta encoded: the class token and the first token
@@ -31,7 +32,7 @@ UNTOUCHED = 2  # rows that are never delta encoded: the class token and the firs
 
 
 def embed(config: Config, weights: Weights, features: Array) -> Array:
-    """(frames, features) -> (T, d): X = [X_CE; X_MFCC W_0] + X_PE."""
+    """Return the tokens (T, d) of features (frames, features): X = [X_CE; X_MFCC W_0] + X_PE."""
     if features.shape != (config.frames, config.features) or not np.isfinite(features).all():
         raise DeltakwtError(
             f"features of shape {features.shape}: the model takes finite numbers of shape"
@@ -42,37 +43,41 @@ def embed(config: Config, weights: Weights, features: Array) -> Array:
 
 
 def softmax(rows: Array) -> Array:
-    """Equation eq:softmax; taking the largest away changes nothing but keeps exp in range."""
+    """Return the softmax of each row, eq:softmax. Subtracting the maximum avoids overflow."""
     powers = np.exp(rows - rows.max(axis=-1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
 
 
 def gelu(x: Array) -> Array:
+    """Return GELU(x) in its tanh form."""
     return np.asarray(x / 2 * (1 + np.tanh(sqrt(2 / pi) * (x + 0.044715 * x**3))))
 
 
 def layer_norm(x: Array, weight: Array, bias: Array) -> Array:
+    """Return LayerNorm of each row."""
     centred = x - x.mean(axis=-1, keepdims=True)
     variance = (centred**2).mean(axis=-1, keepdims=True)
     return np.asarray(centred / np.sqrt(variance + LAYER_NORM_EPS) * weight + bias)
 
 
 def classify(weights: Weights, x: Array) -> Array:
-    """The class token of the last layer -> one logit a label."""
+    """Return the logits (labels,) from the class token of the last layer."""
     return np.asarray(x[0] @ weights["head.weight"] + weights["head.bias"])
 
 
 def block_weights(weights: Weights, layer: int) -> Weights:
+    """Return the weights of one layer, by their names without the prefix."""
     prefix = f"blocks.{layer}."
     return {name[len(prefix) :]: w for name, w in weights.items() if name.startswith(prefix)}
 
 
 def cast(weights: Weights, like: Array) -> Weights:
+    """Return the weights in the float type of `like`."""
     return {name: w.astype(like.dtype) for name, w in weights.items()}
 
 
 def dense(config: Config, weights: Weights, features: Array) -> Array:
-    """(frames, features) -> (labels,) logits: the model without any delta or shortcut."""
+    """Return the logits (labels,) of the model without deltas and without shortcuts."""
     weights = cast(weights, features)
     x = embed(config, weights, features)
     for layer in range(config.layers):
@@ -91,6 +96,7 @@ def dense(config: Config, weights: Weights, features: Array) -> Array:
 
 
 def head_columns(config: Config) -> list[slice]:
+    """Return the columns of each head in Q, K and V."""
     width = config.head_dim
     return [slice(h * width, (h + 1) * width) for h in range(config.heads)]
 
@@ -100,21 +106,22 @@ def head_columns(config: Config) -> list[slice]:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows written as differences from the row before. All (rows, width) but `untouched`."""
+    """Rows as differences from the reference of the row before. Arrays are (rows, width)."""
 
     delta: Array  # the first `untouched` rows hold the values themselves
-    reference: Array  # X^: what the deltas add up to
-    kept: NDArray[np.bool_]  # what is stored and multiplied; untouched rows in full
+    reference: Array  # X^: the sum of the deltas so far
+    kept: NDArray[np.bool_]  # the values that are multiplied; all of an untouched row
     untouched: int
 
     def columns(self, part: slice) -> Encoded:
+        """Return some of the columns."""
         delta, reference, kept = self.delta, self.reference, self.kept
         return Encoded(delta[:, part], reference[:, part], kept[:, part], self.untouched)
 
 
 def encode(x: Array, theta: float | None) -> Encoded:
-    """Equations eq:xDelta and eq:xPrevious. With theta None every row stays untouched: dense."""
-    if not np.isfinite(x).all():  # a NaN is never above a threshold: it would pass for "unchanged"
+    """Return the rows delta encoded, eq:xDelta and eq:xPrevious. None encodes no row: dense."""
+    if not np.isfinite(x).all():  # NaN exceeds no threshold and would count as unchanged
         raise DeltakwtError("delta encoding: the values are not finite (NaN or infinity)")
     untouched = min(UNTOUCHED if theta is not None else len(x), len(x))
     delta, reference, kept = x.copy(), x.copy(), np.ones(x.shape, np.bool_)
@@ -127,7 +134,7 @@ def encode(x: Array, theta: float | None) -> Encoded:
 
 
 def delta_product(x: Encoded, w: Array) -> tuple[Array, int]:
-    """Delta times regular matrix, eq:Xupdatemac: R(t) = dX(t) W + R(t-1). Also its MACs."""
+    """Return X W for delta encoded X, eq:Xupdatemac: R(t) = dX(t) W + R(t-1), and its MACs."""
     rows, fan_out = len(x.delta), w.shape[1]
     result = np.empty((rows, fan_out), w.dtype)
     macs = 0
@@ -141,7 +148,7 @@ def delta_product(x: Encoded, w: Array) -> tuple[Array, int]:
 
 
 def delta_delta_product(a: Encoded, b: Encoded) -> tuple[Array, int]:
-    """A B^T where both are delta encoded (rows of b are the paper's columns). Also its MACs."""
+    """Return A B^T, both delta encoded (rows of b are the paper's columns), and its MACs."""
     r = np.empty((len(a.delta), len(b.delta)), a.delta.dtype)
     macs = 0
     for i in range(len(a.delta)):
@@ -159,13 +166,13 @@ def delta_delta_product(a: Encoded, b: Encoded) -> tuple[Array, int]:
 
 
 def delta_softmax(r: Encoded) -> Array:
-    """Softmax of rows given as deltas, eq:R2nom to eq:R2scalingfactor.
+    """Return the softmax of delta encoded rows, eq:R2nom to eq:R2scalingfactor.
 
-    From one row to the next only the sum of exponentials is kept:
+    Only the sum of exponentials is carried from one row to the next:
         softmax(t) = softmax(t-1) NOM / DENOM,  NOM = exp(dr),  DENOM = sum(t) / sum(t-1).
-    (The paper's SF_{r_1} names the softmax by the row it becomes; the factor is the previous
-    row's.) All of it is done in logarithms: exp of a large score would overflow, and a
-    probability that once underflowed to zero could never be scaled up again.
+    (The paper's SF_{r_1} is named after the new row; the softmax that is scaled is that of the
+    previous row.) The computation uses logarithms: exp of a large score would overflow, and a
+    probability that underflowed to zero could not grow again.
     """
     log_p = np.empty_like(r.delta)
     log_sum = r.delta.dtype.type(0)
@@ -180,6 +187,7 @@ def delta_softmax(r: Encoded) -> Array:
 
 
 def log_sum_exp(row: Array) -> Any:
+    """Return log(sum(exp(row))) without overflow."""
     peak = row.max()
     return peak + np.log(np.exp(row - peak).sum())
 
@@ -189,21 +197,21 @@ def log_sum_exp(row: Array) -> Any:
 
 @dataclass(frozen=True)
 class DeltaRun:
-    """What came out and what it took."""
+    """The result of one clip with deltas, and its MACs."""
 
     logits: Array  # (labels,)
     macs: NDArray[np.int64]  # (layers, 6), products in the order of macs.PRODUCTS
-    sites: list[dict[str, Encoded]]  # a layer: its tensors by site; heads lie side by side
-    outputs: list[Array]  # a layer: (T, d), of the last only the class token's row
+    sites: list[dict[str, Encoded]]  # per layer: the tensors by site; heads side by side
+    outputs: list[Array]  # per layer: (T, d); in the last layer only the class token (1, d)
 
     @property
     def nonzeros(self) -> NDArray[np.int64]:
-        """(layers, 9): kept values a site, the untouched rows in full."""
+        """The number of kept values per layer and site (layers, 9), with all untouched values."""
         return np.array([[int(s[site].kept.sum()) for site in ALL_SITES] for s in self.sites])
 
 
 def delta(config: Config, weights: Weights, features: Array, thresholds: Thresholds) -> DeltaRun:
-    """(frames, features) -> logits by the delta algorithm, with every MAC counted."""
+    """Run the delta algorithm on features (frames, features) and count its MACs."""
     weights = cast(weights, features)
     x = embed(config, weights, features)
     table = thresholds.array(config.layers)
@@ -214,7 +222,7 @@ def delta(config: Config, weights: Weights, features: Array, thresholds: Thresho
         )
         w, last = block_weights(weights, layer), layer == config.layers - 1
         mhsa, mhsa_macs, mhsa_sites = delta_mhsa(config, w, x, theta, last)
-        # The residual is the exact x: what a delta leaves out is not left out here.
+        # The residual adds the exact x, not its reference.
         x = layer_norm(mhsa + x[: len(mhsa)], w["norm1.weight"], w["norm1.bias"])
         mlp, mlp_macs, mlp_sites = delta_mlp(w, x, theta)
         x = layer_norm(mlp + x, w["norm2.weight"], w["norm2.bias"])
@@ -230,9 +238,10 @@ Part = tuple[Array, list[int], dict[str, Encoded]]  # result, MACs by product, t
 def delta_mhsa(
     config: Config, w: Weights, x: Array, theta: dict[str, float | None], last: bool
 ) -> Part:
-    """(T, d) -> (T, d), or (1, d) in the last layer, where only the class token matters.
+    """Return MHSA of x (T, d): (T, d), or (1, d) for the class token in the last layer.
 
-    The six sites of the paper, in its order, and v: stored as deltas, multiplied as it is.
+    The sites are the six of the paper, in its order, and v, which is encoded for storage only:
+    its references are multiplied.
     """
     d = config.dim
     site = {"x": encode(x, theta["x"])}
@@ -260,12 +269,12 @@ def delta_mhsa(
 
 
 def delta_mlp(w: Weights, x: Array, theta: dict[str, float | None]) -> Part:
-    """(rows, d) -> (rows, d). Beyond the paper: the same encoding before both MLP layers."""
+    """Return MLP(x) (rows, d), with deltas before both layers. The paper leaves the MLP dense."""
     site = {"mlp_in": encode(x, theta["mlp_in"])}
     wide, mlp_in = delta_product(site["mlp_in"], w["mlp_in.weight"])
     wide += w["mlp_in.bias"]
     hidden = np.empty_like(wide)
-    for t in range(len(wide)):  # GELU only where the row changed
+    for t in range(len(wide)):  # GELU is computed only for rows that changed
         changed = t == 0 or site["mlp_in"].kept[t].any()
         hidden[t] = gelu(wide[t]) if changed else hidden[t - 1]
     site["mlp_hidden"] = encode(hidden, theta["mlp_hidden"])
@@ -274,7 +283,7 @@ def delta_mlp(w: Weights, x: Array, theta: dict[str, float | None]) -> Part:
 
 
 def beside(parts: list[Encoded]) -> Encoded:
-    """The heads' (rows, T) side by side: (rows, heads * T)."""
+    """Return the rows of all heads (rows, T) side by side (rows, heads * T)."""
     delta, reference, kept = (
         np.hstack([getattr(part, name) for part in parts])
         for name in ("delta", "reference", "kept")

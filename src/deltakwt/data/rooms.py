@@ -123,7 +123,7 @@ def _shoebox(library: Any, rng: np.random.Generator) -> NDArray[np.float32] | No
 
 
 def normalise(sound: NDArray[Any]) -> NDArray[np.float32]:
-    """(LENGTH,): the response from shortly before its direct sound on, with energy 1."""
+    """Return (LENGTH,): the response from shortly before its direct sound on, with energy 1."""
     response = np.zeros(LENGTH)
     cut = _aligned(np.asarray(sound, np.float64))
     response[: len(cut)] = cut

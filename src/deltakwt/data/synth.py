@@ -138,7 +138,7 @@ def _say(program: str, folder: Path, take: Take) -> None:
 
 
 def centred(sound: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(16000,): the spoken part in the middle of a second; if it is longer, its loudest second."""
+    """Return (16000,): the spoken part in the middle; its loudest second if it is longer."""
     loud = np.flatnonzero(np.abs(sound) > QUIET * np.abs(sound).max())
     spoken = sound[loud[0] : loud[-1] + 1] if len(loud) else sound[:0]
     room = max(0, CLIP_SAMPLES - len(spoken))

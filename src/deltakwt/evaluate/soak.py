@@ -69,7 +69,7 @@ def soak(
 
 
 def _resident() -> int:
-    """Return the bytes of this process in memory; without /proc, the most there ever were."""
+    """Return the bytes of this process in memory; without /proc, the maximum so far."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:

@@ -270,7 +270,7 @@ close to the last computed one costs the front end only.
 |---|---|---|---|---|---|---|
 {boards}
 
-"Load" is the share of the clock cycles that a hop of {hop} needs while somebody speaks, at one
+"Load" is the share of the clock cycles that a hop of {hop} needs during speech, at one
 instruction per cycle. A real processor also waits for flash, and a Cortex-M7 can run two
 instructions per cycle. "Shortest hop" is the smallest `--hop` for which the load stays below 100%.
 "Fits" means that flash, RAM and time suffice. For a slow board, export with a longer `--hop`.

@@ -106,7 +106,7 @@ def _work(study: Study) -> int:
 
 
 def facts_of(study: Study) -> Document:
-    """Return what every figure states: model, data, setting, machine, command."""
+    """Return the facts that every figure states: model, data, setting, machine, command."""
     config, sample, setting = study.model.config, study.sample, study.setting
     return {
         "model": {

@@ -1,4 +1,4 @@
-"""The paper's claims one by one beside what was measured here, from the numbers of the report."""
+"""The claims of the paper and the values measured here, from the numbers of the report."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def claims(document: Document) -> list[Document]:
 
 
 def _at_most(points: list[Document], printed: Document) -> Document:
-    """The accuracy of the point whose MACs come nearest to the introduction's speed-up."""
+    """Return the accuracy of the point whose MACs come nearest to the introduction's speed-up."""
     near = min(points, key=lambda p: abs(100 / p["mhsa_percent"] - printed["speed_up"]))
     return _row(
         f"accuracy at about {printed['speed_up']:.0f}× in attention",

@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, so that every figure can stand beside its counterpart.
+"""The numbers that the paper prints, for comparison with every figure.
 
 Jelcicova and Verhelst, "Delta Keyword Transformer", 2022: KWT-3, Speech Commands v0.02, 4,800 test
 clips. Only numbers of the paper's text and tables are used; none was read off a picture.

@@ -55,7 +55,7 @@ class Sample:
 
     @property
     def targets(self) -> NDArray[np.int64]:
-        """(n,) number of each clip's label."""
+        """The number of each clip's label (n,)."""
         return np.array([self.labels.index(clip.label) for clip in self.clips])
 
     @property
@@ -68,17 +68,17 @@ class Sample:
 
     @property
     def is_word(self) -> NDArray[np.bool_]:
-        """(n,) whether a clip is a word, unknown words included."""
+        """Whether each clip is a word, unknown words included (n,)."""
         return ~(self.is_zero | self.is_noise)
 
     def weights(self, silence: str) -> NDArray[np.float64]:
-        """(n,) how often each clip counts when silence is "zero" or "noise"."""
+        """Return how often each clip counts when silence is "zero" or "noise" (n,)."""
         if silence == "zero":
             return np.where(self.is_zero, self.zeros, np.where(self.is_noise, 0.0, 1.0))
         return np.where(self.is_zero, 0.0, 1.0)
 
     def features(self, front_end: FrontEndSetting = PLAIN) -> Features:
-        """(n, 98, 40) through that front end."""
+        """Return features (n, 98, 40) of all clips with that front end."""
         return self._features[front_end]
 
     def load(
@@ -100,7 +100,7 @@ class Sample:
         self._features = {front_end: np.stack(rows) for front_end, rows in parts.items()}
 
     def sound(self, index: int) -> NDArray[np.float32]:
-        """(16000,) samples of a clip."""
+        """Return the samples (16000,) of a clip."""
         return read(self.manifest, self.clips[index])
 
     def spread(self, count: int, choose: NDArray[np.bool_] | None = None) -> list[int]:

@@ -34,7 +34,7 @@ class Limits:
 
 
 class Refused(Exception):
-    """A client broke a limit or the protocol: it is told why, and its connection is closed."""
+    """A client broke a limit or the protocol: it gets the reason, and its connection is closed."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)

@@ -78,7 +78,7 @@ def notify(state: str) -> bool:
 
 
 def watchdog_seconds() -> float | None:
-    """Return the time in which systemd expects a sign of life, or None."""
+    """Return the time in which systemd expects a watchdog message, or None."""
     pid = os.environ.get("WATCHDOG_PID")
     if pid is not None and pid != str(os.getpid()):
         return None
@@ -90,7 +90,7 @@ def watchdog_seconds() -> float | None:
 
 
 async def _watchdog(seconds: float, alive: Callable[[], Awaitable[object]]) -> None:
-    """Tell systemd twice in that time that event loop and worker threads are alive."""
+    """Report to systemd twice in that time that event loop and worker threads are alive."""
     while True:
         await alive()
         notify("WATCHDOG=1")

@@ -14,7 +14,7 @@ from deltakwt.audio import MAX_CHANNELS, RATES
 from deltakwt.serve.limits import Refused
 
 FORMATS = {"u8": 1, "s16": 2, "s24": 3, "s32": 4, "f32": 4}  # little-endian; bytes of a sample
-LONGEST = 1.0  # seconds of sound that are processed in one go, so that nobody waits for long
+LONGEST = 1.0  # seconds of sound that are processed at once, so that no client waits long
 
 Samples = NDArray[Any]
 
@@ -75,7 +75,7 @@ class SoundBuffer:
                 self._changed.notify_all()
 
     async def end(self) -> None:
-        """No more blocks come; those that wait are still read."""
+        """Mark the end of the sound; blocks that wait are still read."""
         async with self._changed:
             self._ended = True
             self._changed.notify_all()

@@ -146,7 +146,7 @@ class Client:
             await self.send(message)
 
     async def leave(self, error: Refused) -> None:
-        """Tell the client why it is refused, and give it the time to read that.
+        """Send the client the reason of its refusal, and give it the time to read that.
 
         What it still sends is read and dropped: closing a connection with unread data would
         make the system throw our answer away.

@@ -28,7 +28,7 @@ class Recipe:
     shift_ms: float = 350.0  # largest shift of a word, limited by the word's own extent
     near_ms: float = 100.0  # half of the words are shifted by at most this much
     cut_chance: float = 0.0  # words cut off by the edge of the window, which are unknown
-    cut_part: tuple[float, float] = (0.1, 0.5)  # part of a cut word that is heard
+    cut_part: tuple[float, float] = (0.1, 0.5)  # part of a cut word inside the window
     stretch: float = 0.15  # resampled by 1 - 0.15 ... 1 + 0.15
     stretch_chance: float = 0.6
     room_chance: float = 0.25  # without rooms nothing happens
@@ -52,7 +52,7 @@ class Recipe:
 
 
 def word_extent(clips: Tensor) -> Tensor:
-    """(B, 2) first and last sample of the word: 1.5% to 98.5% of the energy above the floor."""
+    """Return (B, 2) first and last sample of each word: 1.5% to 98.5% of its energy."""
     energy = clips.view(len(clips), -1, HOP_SAMPLES).square().mean(2)  # (B, 100)
     kernel = torch.tensor([[[0.25, 0.5, 0.25]]])
     energy = F.conv1d(energy[:, None], kernel, padding=1)[:, 0]
@@ -65,13 +65,13 @@ def word_extent(clips: Tensor) -> Tensor:
 
 
 def stretch_rates(count: int, recipe: Recipe, rng: Generator) -> Tensor:
-    """(B,) rates of resampling: above 1 is faster and higher, 1 leaves the clip as it is."""
+    """Return (B,) rates of resampling: above 1 is faster and higher, 1 is no change."""
     rate = 1 + recipe.stretch * _symmetric(count, rng)
     return torch.where(_chance(count, recipe.stretch_chance, rng), rate, 1.0)
 
 
 def shifts(extent: Tensor, rate: Tensor, recipe: Recipe, rng: Generator) -> Tensor:
-    """(B,) samples by which words move, so that at least 92% of each word stays inside."""
+    """Return (B,) samples to move words by so that at least 92% of each stays inside."""
     count = len(extent)
     most = torch.where(_chance(count, 0.5, rng), recipe.near_ms, recipe.shift_ms)
     wanted = most.clamp(max=recipe.shift_ms) * _symmetric(count, rng) * SAMPLE_RATE / 1000
@@ -83,20 +83,20 @@ def shifts(extent: Tensor, rate: Tensor, recipe: Recipe, rng: Generator) -> Tens
 
 
 def cut_off_shifts(extent: Tensor, rate: Tensor, recipe: Recipe, rng: Generator) -> Tensor:
-    """(B,) samples by which words move so far that only 10 to 50% of each is heard."""
+    """Return (B,) samples to move words by so that only 10 to 50% of each is inside."""
     first, last = _stretched(extent, rate)
-    heard = _uniform(len(extent), recipe.cut_part, rng) * (last - first)
+    inside = _uniform(len(extent), recipe.cut_part, rng) * (last - first)
     early = _chance(len(extent), 0.5, rng)
-    return torch.where(early, heard - last, CLIP_SAMPLES - heard - first)
+    return torch.where(early, inside - last, CLIP_SAMPLES - inside - first)
 
 
 def free_shifts(count: int, recipe: Recipe, rng: Generator) -> Tensor:
-    """(B,) samples by which clips move that need not stay whole."""
+    """Return (B,) samples to move clips by that need not stay whole."""
     return recipe.shift_ms * _symmetric(count, rng) * SAMPLE_RATE / 1000
 
 
 def place_clips(raw: Tensor, shift: Tensor, rate: Tensor) -> Tensor:
-    """(B, 24000) -> (B, 16000): resampled about the middle, then moved later by `shift` samples."""
+    """Return (B, 16000): (B, 24000) resampled about the middle, then moved by `shift` samples."""
     count, samples = raw.shape
     shift = shift.round()[:, None]
     time = (torch.arange(CLIP_SAMPLES) - MIDDLE - shift) * rate[:, None]
@@ -109,7 +109,7 @@ def place_clips(raw: Tensor, shift: Tensor, rate: Tensor) -> Tensor:
 
 
 def isolate_pieces(raw: Tensor, rng: Generator) -> Tensor:
-    """(B, 24000): a piece of 150 to 690 ms of each is kept, with short fades; the rest is zero."""
+    """Return clips (B, 24000) of which only a piece of 150 to 690 ms, with fades, is kept."""
     count = len(raw)
     length = _uniform(count, (2_400.0, 11_000.0), rng)[:, None]
     start = MARGIN + torch.rand(count, 1, generator=rng) * (CLIP_SAMPLES - length)
@@ -131,7 +131,7 @@ def add_rooms(clips: Tensor, rooms: Tensor | None, chance: float, rng: Generator
 
 
 def snr_levels(talker: Tensor, recipe: Recipe, rng: Generator) -> Tensor:
-    """(B,) ratio of clip to background in dB; infinite for clips without a background.
+    """Return the (B,) ratio of clip to background in dB; infinite for clips without a background.
 
     `talker` (B,) bool: the background is a single voice, which is kept below the word.
     """
@@ -151,7 +151,7 @@ def mix(clips: Tensor, background: Tensor, snr_db: Tensor) -> Tensor:
 
 
 def speech_power(clips: Tensor) -> Tensor:
-    """(B,) power of the loud part of a clip: the 80% quantile over pieces of 100 ms."""
+    """Return (B,) power of the loud part of each clip: the 80% quantile over 100 ms pieces."""
     return clips.square().unfold(1, 1_600, 800).mean(2).quantile(0.8, dim=1)
 
 
@@ -171,7 +171,7 @@ def band_limit(clips: Tensor, chance: float, rng: Generator, kind: int | None = 
 
 
 def band_responses(count: int, rng: Generator, kind: int | None = None) -> Tensor:
-    """(B, FFT/2 + 1) gains. Telephone: 200-320 to 3400-3800 Hz. Narrow: up to 3600-4000 Hz.
+    """Return gains (B, FFT/2 + 1). Telephone: 200-320 to 3400-3800 Hz. Narrow: up to 3600-4000 Hz.
 
     Cheap microphone: 50-300 to 4500-8500 Hz with a slope of up to 12 dB per decade. Outside its
     band a telephone is at least 40 dB down.
@@ -228,7 +228,7 @@ def round_to_16_bits(clips: Tensor, recipe: Recipe, rng: Generator) -> Tensor:
 
 
 def coloured_noise(count: int, samples: int, rng: Generator) -> Tensor:
-    """(count, samples) of unit power, spectrum falling by 0 (white) to 2 (brown) powers of f."""
+    """Return noise (count, samples) of unit power, from white to brown (power falls as f^-2)."""
     white = torch.fft.rfft(torch.randn(count, samples, generator=rng))
     slope = 2 * torch.rand(count, 1, generator=rng)
     frequency = torch.arange(1, white.shape[1] + 1)
@@ -237,7 +237,7 @@ def coloured_noise(count: int, samples: int, rng: Generator) -> Tensor:
 
 
 def _stretched(extent: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
-    """First and last sample of words after resampling about the middle."""
+    """Return the first and last sample of words after resampling about the middle."""
     first, last = (MIDDLE + (extent - MIDDLE) / rate[:, None]).unbind(1)
     return first, last
 

@@ -61,7 +61,7 @@ class MacPenalty:
 
 
 def reconstruct(rows: Tensor, theta: float) -> Tensor:
-    """(..., T, w) -> references: rows 0 and 1 are exact, others change where |delta| > theta."""
+    """Return the references of rows (..., T, w): 0 and 1 exact, others where |delta| > theta."""
     if rows.device.type != "cpu":
         return _reconstruct_in_torch(rows, theta)
     flat = rows.contiguous().view(-1, *rows.shape[-2:])
@@ -71,7 +71,7 @@ def reconstruct(rows: Tensor, theta: float) -> Tensor:
 
 
 def _reconstruct_in_torch(rows: Tensor, theta: float) -> Tensor:
-    """The same in torch, for tensors that are not in the memory of the CPU."""
+    """Return the same, computed in torch, for tensors that are not in the memory of the CPU."""
     out = [rows[..., t, :] for t in range(min(2, rows.shape[-2]))]
     for t in range(2, rows.shape[-2]):
         now, before = rows[..., t, :], out[-1]

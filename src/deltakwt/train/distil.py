@@ -116,7 +116,7 @@ def soft_answers(
     home: Path,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> NDArray[np.float32]:
-    """(rows, labels): the mean of the teachers' probabilities, computed once and kept in `home`."""
+    """Return the teachers' mean probabilities (rows, labels), computed once and kept in `home`."""
     models = [load_weights(resolve(name)) for name in teachers]
     for name, weights in zip(teachers, models, strict=True):
         if weights.config.labels != labels:

@@ -131,7 +131,7 @@ class HardNegatives:
         self._order = None
 
     def draw(self, count: int, share: float, total: int, rng: Generator) -> NDArray[np.int64]:
-        """(count,) places: `share` of them from the pool, the others anywhere in the speech."""
+        """Return (count,) places: `share` of them from the pool, the others drawn at random."""
         places = (torch.rand(count, generator=rng, dtype=torch.float64) * total).long()
         replay = torch.rand(count, generator=rng) < share
         index = torch.rand(count, generator=rng, dtype=torch.float64)
@@ -228,7 +228,7 @@ class ShardMaker:
         )
 
     def _raw(self, rows: Places, rng: Generator) -> tuple[Tensor, NDArray[np.int64]]:
-        """(B, 24000) sound with a margin at both ends, and the places of the cuts of speech."""
+        """Return sound (B, 24000) with a margin at both ends, and the places of speech cuts."""
         raw = torch.zeros(len(rows), RAW_SAMPLES)
         raw[:, MARGIN:-MARGIN] = _floats(self.material.clips.clips(rows))
         places = np.full(len(rows), -1)
@@ -248,7 +248,7 @@ class ShardMaker:
     def _shifts(
         self, raw: Tensor, keyword: Tensor, speech: Tensor, rate: Tensor, rng: Generator
     ) -> tuple[Tensor, Tensor]:
-        """(B,) samples to move each clip by, and (B,) bool: a keyword that is cut off."""
+        """Return (B,) samples to move each clip by, and (B,) bool: a keyword that is cut off."""
         recipe, count = self.plan.recipe, len(raw)
         extent = augment.word_extent(raw[:, MARGIN:-MARGIN])
         whole = augment.shifts(extent, rate, recipe, rng)
@@ -259,7 +259,7 @@ class ShardMaker:
         return torch.where(keyword, torch.where(cut, away, whole), free), cut
 
     def _backgrounds(self, count: int, rng: Generator) -> tuple[Tensor, Tensor]:
-        """(B, 16000) sounds (60%), babble (20%), one talker (10%), noise; (B,) bool: a talker."""
+        """Return (B, 16000) sounds (60%), babble (20%), a talker (10%), noise; (B,) talker."""
         kind = torch.rand(count, generator=rng)
         speech = self.material.speech
         background = sound_cuts(self.material.sounds, count, CLIP_SAMPLES, rng)
@@ -280,7 +280,7 @@ class ShardMaker:
         return background, talker
 
     def _answers(self, rows: Places, usable: Tensor) -> tuple[Tensor, Tensor]:
-        """(B,) bool and (B, labels): the teachers' answers where they are known."""
+        """Return (B,) bool and (B, labels): the teachers' answers where they are known."""
         index = torch.tensor([self.answer_of.get(int(row), -1) for row in rows])
         taught = usable & (index >= 0)
         answers = torch.zeros(len(rows), len(self.plan.labels))
@@ -289,7 +289,7 @@ class ShardMaker:
 
 
 def sound_cuts(sounds: Sequence[Recordings], count: int, samples: int, rng: Generator) -> Tensor:
-    """(count, samples): every folder, and every file of it, equally often; noise if none."""
+    """Return cuts (count, samples): each folder and each file equally often; noise if none."""
     if not sounds:
         return 0.3 * augment.coloured_noise(count, samples, rng)
     draws = torch.rand(count, 3, generator=rng, dtype=torch.float64).tolist()
@@ -301,7 +301,7 @@ def sound_cuts(sounds: Sequence[Recordings], count: int, samples: int, rng: Gene
 
 
 def silence(sounds: Sequence[Recordings], count: int, samples: int, rng: Generator) -> Tensor:
-    """(count, samples): recorded sounds (78%), synthetic noise (10%), digital zero (12%).
+    """Return (count, samples): recorded sounds (78%), synthetic noise (10%), digital zero (12%).
 
     Levels are drawn down to -80 dB: a quiet room is silence, and so is a running tap.
     """
@@ -314,7 +314,7 @@ def silence(sounds: Sequence[Recordings], count: int, samples: int, rng: Generat
 
 
 def validation_clips(material: Material, task: Task, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """(n, 16000) clips and labels of a whole split; 10% unknown, 10% silence.
+    """Return (n, 16000) clips and labels of a whole split; 10% unknown, 10% silence.
 
     Half of the silence is digital zero, half recorded sound at all levels.
     """
@@ -329,7 +329,7 @@ def validation_clips(material: Material, task: Task, seed: int = 0) -> tuple[Ten
 
 
 def validation_speech(material: Material, count: int, seed: int = 0) -> Tensor:
-    """(count, 16000) cuts of validation speech; none if there is none."""
+    """Return (count, 16000) cuts of validation speech, or no cuts if there is no speech."""
     if not material.speech.files:
         return torch.zeros(0, CLIP_SAMPLES)
     places = np.random.default_rng(seed).integers(0, material.speech.samples, count)

@@ -28,7 +28,7 @@ BATCH = 64  # clips at once where all clips of a set are converted
 
 
 def mel_energies(audio: Tensor) -> Tensor:
-    """(B, samples) in [-1, 1] -> (B, frames, 80)."""
+    """Return mel energies (B, frames, 80) of samples (B, samples) in [-1, 1]."""
     window, mel, _ = _tables(audio.device)
     frames = audio.unfold(1, FRAME_SAMPLES, HOP_SAMPLES) * window  # (B, frames, 480)
     spectrum: Tensor = torch.fft.rfft(frames, n=FFT_SAMPLES)
@@ -36,7 +36,7 @@ def mel_energies(audio: Tensor) -> Tensor:
 
 
 def mfcc(energies: Tensor, smooth: Tensor | None = None, floor: Tensor | None = None) -> Tensor:
-    """(B, frames, 80) mel energies -> (B, frames, 40).
+    """Return features (B, frames, 40) of mel energies (B, frames, 80).
 
     `smooth` (B,) bool: energies averaged over time with weights (1, 2, 1)/4. `floor` (B,): each
     band is kept above this many times its 20% quantile of the clip; 0 is off.
@@ -54,7 +54,7 @@ def mfcc(energies: Tensor, smooth: Tensor | None = None, floor: Tensor | None = 
 
 
 def plain_features(clips: Tensor, device: torch.device) -> Tensor:
-    """(n, 16000) -> (n, 98, 40) with the plain front end, in batches."""
+    """Return features (n, 98, 40) of clips (n, 16000) with the plain front end, in batches."""
     if not len(clips):
         return torch.zeros(0, FRAMES, FEATURES, device=device)
     starts = range(0, len(clips), BATCH)
@@ -63,7 +63,7 @@ def plain_features(clips: Tensor, device: torch.device) -> Tensor:
 
 
 def front_end_settings(count: int, recipe: Recipe, rng: Generator) -> tuple[Tensor, Tensor]:
-    """(B,) smoothing and (B,) floor, drawn for each clip."""
+    """Return (B,) smoothing and (B,) floor, drawn for each clip."""
     smooth = torch.rand(count, generator=rng) < recipe.front_end_chance
     factor = 1 + 1.5 * torch.rand(count, generator=rng)
     floored = torch.rand(count, generator=rng) < recipe.front_end_chance
@@ -71,7 +71,7 @@ def front_end_settings(count: int, recipe: Recipe, rng: Generator) -> tuple[Tens
 
 
 def masks(count: int, recipe: Recipe, strength: float, rng: Generator) -> Tensor:
-    """(B, frames, coefficients) bool, true where SpecAugment hides runs of either."""
+    """Return (B, frames, coefficients) bool, true where SpecAugment hides runs of either."""
     hidden = torch.zeros(count, FRAMES, FEATURES, dtype=torch.bool)
     for _ in range(recipe.time_masks):
         hidden |= _run(count, FRAMES, recipe.time_mask * strength, rng)[:, :, None]
@@ -90,7 +90,7 @@ def some_frames(frames: int, group: int, rng: Generator) -> Tensor | None:
 
 
 def _run(count: int, length: int, longest: float, rng: Generator) -> Tensor:
-    """(count, length) bool: one run of up to `longest` places in each row."""
+    """Return (count, length) bool: one run of up to `longest` places in each row."""
     size = (torch.rand(count, 1, generator=rng) * (longest + 1)).floor()
     start = (torch.rand(count, 1, generator=rng) * (length - size + 1)).floor()
     place = torch.arange(length)
@@ -99,7 +99,7 @@ def _run(count: int, length: int, longest: float, rng: Generator) -> Tensor:
 
 @cache
 def _tables(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Hann window (480,), mel matrix (257, 80), DCT (80, 40); computed in float64."""
+    """Return Hann window (480,), mel matrix (257, 80) and DCT (80, 40), computed in float64."""
     with torch.inference_mode(False):  # they are used in both modes
         turn = torch.arange(FRAME_SAMPLES, dtype=torch.float64) * (2 * math.pi / FRAME_SAMPLES)
         tables = (

@@ -154,7 +154,7 @@ class Trainer:
             checkpoint.save(self.folder, self.plan, self.state)
 
     def logits(self, weights: Mapping[str, Tensor], features: Tensor) -> Tensor:
-        """(n, labels) for (n, 98, 40), dense; the processes share the work."""
+        """Return dense logits (n, labels) of features (n, 98, 40); the processes share the work."""
         net = Kwt(self.plan.config()).to(self.device)
         net.load(weights)
         out = torch.zeros(len(features), len(self.plan.labels))
@@ -209,7 +209,7 @@ class Trainer:
         return logits.detach().softmax(1).cpu()[:, self.keywords].max(1).values.double()
 
     def _update_hard_negatives(self, fired: Tensor) -> None:
-        """Tell the pool, which is the same in every process, about the cuts of this batch."""
+        """Update the pool, which is the same in every process, with the cuts of this batch."""
         if not self.plan.speech_share:
             return
         fired = self.world.sum(fired)
@@ -240,7 +240,7 @@ class Trainer:
         return loss, logits
 
     def _errors(self, logits: Tensor, shard: Shard, part: float) -> Tensor:
-        """(B,) cross entropy with the label, blended with the one with the teachers' answer."""
+        """Return (B,) cross entropy with the label, blended with that of the teachers' answer."""
         smoothing = self.plan.smoothing
         loss = F.cross_entropy(logits, shard.labels, label_smoothing=smoothing, reduction="none")
         if shard.taught.any():

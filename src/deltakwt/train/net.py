@@ -55,7 +55,7 @@ class Kwt(nn.Module):
     def forward(
         self, features: Tensor, chosen: Tensor | None = None, rewrite: Rewrite = keep
     ) -> Tensor:
-        """(B, frames, 40) features -> (B, labels) logits.
+        """Return logits (B, labels) of features (B, frames, 40).
 
         `chosen` (n,) are the frames to use, each with its own position. Training on a part of the
         frames is faster and regularises; attention works with any number of tokens.
@@ -76,7 +76,7 @@ class Kwt(nn.Module):
         return x
 
     def embed(self, features: Tensor, chosen: Tensor | None = None) -> Tensor:
-        """(B, frames, 40) -> (B, T, d): class token and frames, with their positions added."""
+        """Return the tokens (B, T, d): class token and frames, with their positions added."""
         w = self.tensors
         positions = w["positions"]
         sound = positions[1:]
@@ -101,7 +101,7 @@ class Kwt(nn.Module):
         return _norm(x, w["norm2.weight"], w["norm2.bias"])
 
     def logits(self, x: Tensor) -> Tensor:
-        """(B, labels): the head applied to the class token."""
+        """Return logits (B, labels): the head applied to the class token."""
         return F.linear(x[:, 0], self.tensors["head.weight"].T, self.tensors["head.bias"])
 
     def _block(self, layer: int) -> dict[str, Tensor]:

@@ -183,7 +183,7 @@ def with_negatives(plan: Plan) -> Plan:
 
 
 def with_synthetic_speech(plan: Plan) -> Plan:
-    """Return the plan for synthetic words, which have no room and are soon learned by heart."""
+    """Return the plan for synthetic words, which have no room and overfit quickly."""
     recipe = replace(plan.recipe, room_chance=0.5, cut_chance=max(0.04, plan.recipe.cut_chance))
     unknown, silence = max(1.0, plan.unknown_share), max(0.2, plan.silence_share)
     rooms = plan.rooms or "noise"

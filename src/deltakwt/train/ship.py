@@ -39,8 +39,8 @@ THRESHOLDS = {
     "dense": "",
     "the paper's, attention only": "0.2_0.2_0.2_0.05_0.001_0.05",
     "the paper's, and the MLP": "0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1",
-    "a search's on the authors' KWT-1": "0.4_0.16_0.29_0.1_0.0034_0.07_0.47_0.08",
-    "wider": "0.6_0.3_0.3_0.2_0.005_0.1_0.6_0.1",
+    "found by search on the authors' KWT-1": "0.4_0.16_0.29_0.1_0.0034_0.07_0.47_0.08",
+    "higher": "0.6_0.3_0.3_0.2_0.005_0.1_0.6_0.1",
 }
 SETTINGS = tuple(
     Setting(Thresholds.parse(text) if text else None, front_end, name)
@@ -222,7 +222,7 @@ def _mix(
     snr_db: float,
     rng: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """(n, 16000), each with a random piece of a random noise."""
+    """Return clips (n, 16000), each with a random piece of a random noise."""
     pieces = []
     for _ in sounds:
         noise = noises[rng.integers(len(noises))]

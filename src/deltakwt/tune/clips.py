@@ -251,7 +251,7 @@ def noisy(sounds: Sounds, noise: Sounds, snr: float = NOISY_SNR) -> Sounds:
 
 
 def spoken_power(sounds: Sounds) -> NDArray[np.float64]:
-    """Return the mean power (n,) of the 10 ms frames in which somebody speaks."""
+    """Return the mean power (n,) of the 10 ms frames with speech."""
     frames = np.square(sounds, dtype=np.float64).reshape(len(sounds), -1, POWER_FRAME).mean(axis=2)
     spoken = frames >= SPOKEN * frames.max(axis=1, keepdims=True)
     return np.asarray((frames * spoken).sum(axis=1) / spoken.sum(axis=1))

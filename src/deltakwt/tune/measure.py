@@ -59,7 +59,7 @@ class Measurement:
 
     @property
     def change(self) -> NDArray[np.int64]:
-        """(n,) +1 where only the dense model is right, -1 where only this setting is, else 0."""
+        """+1 where only the dense model is right, -1 where only this setting is, else 0 (n,)."""
         return self.dense_right.astype(np.int64) - self.right
 
     @property

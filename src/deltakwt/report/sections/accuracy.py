@@ -215,9 +215,9 @@ def _table(own: Numbers) -> Table:
     rows = [[*(p[key] for key in keys), _thresholds(p)] for p in own["points"]]
     caption = (
         "Every point of the figure. The interval is paired: it compares both runs clip by clip, and"
-        " a setting whose interval contains zero cannot be told from dense. Words are the clips"
-        " without silence. Thresholds are in the paper's order: X, Q, K, scores, softmax, heads,"
-        " then MLP in and MLP hidden."
+        " a setting whose interval contains zero does not differ significantly from dense. Words"
+        " are the clips without silence. Thresholds are in the paper's order: X, Q, K, scores,"
+        " softmax, heads, then MLP in and MLP hidden."
     )
     return Table("accuracy", caption, columns, rows)
 
