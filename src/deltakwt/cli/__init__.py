@@ -42,7 +42,7 @@ def _print_version(wanted: bool) -> None:
 def _print_completion(shell: str | None) -> None:
     if shell is None:
         return
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     if shell not in ("bash", "zsh", "fish"):
         raise typer.BadParameter(f"{shell!r}: must be bash, zsh or fish")
@@ -110,7 +110,7 @@ def main() -> None:
     """Run the `deltakwt` command."""
     stop_on_sigterm()
     if COMPLETION in os.environ:
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]
 
         completion_init()
     arguments = sys.argv[1:]
