@@ -54,7 +54,7 @@ static void add_event(const dk_decided *found) {
     event->score = found->score;
     event->time = found->window * hop + SECOND + (dk_front_end.smooth ? (uint64_t)DK_HOP : 0);
     event->start = found->first ? middle - WORD / 2 : 0;
-    event->end = found->first ? middle + WORD / 2 : SECOND;
+    event->end = found->first ? middle + WORD / 2 : (uint64_t)SECOND;
     if (event->end > event->time) event->end = event->time;
 }
 
