@@ -84,10 +84,14 @@ class NoReporter:
 
 def train(request: Request, reporter: Reporter | None = None) -> Weights | None:
     """Train and write the model folder. Return None if the run was stopped before its end."""
-    torch.set_flush_denormal(True)  # denormal gradients would cost hundreds of cycles each
     if request.threads:
         torch.set_num_threads(request.threads)
     _check_device(request.device)
+    with _flushed_denormals():
+        return _train(request, reporter)
+
+
+def _train(request: Request, reporter: Reporter | None) -> Weights | None:
     world, reporter = World(), reporter or NoReporter()
     plan, state = _begin(request)
     _make_writable(request.out)
@@ -107,6 +111,16 @@ def train(request: Request, reporter: Reporter | None = None) -> Weights | None:
     made = finish(trainer) if done else None
     world.close()
     return made
+
+
+@contextmanager
+def _flushed_denormals() -> Iterator[None]:
+    """Compute denormal numbers as zero: each would cost hundreds of cycles. Undone at the end."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def finish(trainer: Trainer) -> Weights:
