@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static void *load(const char *path, size_t *size) {
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* never waits for a FIFO */
+    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO cannot block */
     void *memory = MAP_FAILED;
     struct stat about;
     if (descriptor < 0) return NULL;

@@ -87,7 +87,7 @@ async def get(running: Running, path: str, **options: Any) -> Any:
 
 
 async def read(web: Any) -> list[Any]:
-    """Return all messages until the connection is closed, for whatever reason."""
+    """Return all messages that arrive before the connection is closed."""
     messages = []
     with contextlib.suppress(websockets.ConnectionClosed):
         while True:

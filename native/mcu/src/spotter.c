@@ -92,7 +92,7 @@ int dk_result(dk_event *event) {
 
 const uint32_t *dk_macs(void) { return ram.macs; }
 
-/* The features of a clip. Unlike in a stream, the floor is computed from the whole clip. */
+/* Computes the features of a clip. The floor uses the whole clip; in a stream it is tracked. */
 void dk_clip_features(const int16_t *samples) {
     const dk_kernels *kernels = dk_flash_frontend.kernels;
     float *energies = ram.work.clip.energies, row[DK_FEATURES];

@@ -7,6 +7,6 @@
 extern const int16_t test_word[16000];     /* a synthetic voice */
 extern const float test_expected[];        /* (labels) dense logits of the word */
 extern const float test_tolerance;         /* how far off a dense logit may be */
-extern const uint32_t test_expected_delta; /* best label with the setting of the export */
+extern const uint32_t test_expected_delta; /* best label with deltas */
 
 #endif

@@ -114,7 +114,7 @@ static void run_files(void) {
     }
 }
 
-/* Runs the word between two seconds of silence as a stream, in blocks of many sizes. */
+/* Streams silence, the word and silence again, in blocks of different sizes. */
 static uint32_t run_stream(void) {
     dk_event event;
     uint32_t events = 0;

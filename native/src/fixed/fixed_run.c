@@ -13,10 +13,10 @@ typedef struct {
     const dk_config *config;
     const dk_fixed_kernels *kernels;
     const dk_fixed_layer *layer;
-    const int32_t *thresholds; /* of this layer, or NULL */
+    const int32_t *thresholds; /* this layer's; NULL if dense */
     dk_fixed_scratch *s;
     dk_fixed_widths w;
-    int64_t *macs, *nonzeros; /* of this layer, or NULL */
+    int64_t *macs, *nonzeros; /* this layer's; NULL: no counts */
     uint32_t peaks[DK_PEAKS], next_peak;
     uint32_t rows; /* tokens that matter after K and V: in the last layer only the class token */
 } pass;

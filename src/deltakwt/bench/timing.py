@@ -63,7 +63,7 @@ def draw_clips(data: Path, clips: int, noise: int, seed: int = 0) -> Clips:
 
 @contextmanager
 def pinned() -> Iterator[int]:
-    """Keep this thread on one core where the system can do that, and yield the core's number."""
+    """Pin this thread to one core if the system allows it, and yield the number of the core."""
     if not hasattr(os, "sched_setaffinity"):
         yield -1
         return

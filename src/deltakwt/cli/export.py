@@ -143,7 +143,7 @@ def _write_sources(
 def _setting(
     name: str, profile: str | None, thresholds: str | None, front_end: str | None
 ) -> Setting:
-    """Return the setting of the options: a profile, or thresholds with a front end."""
+    """Return the setting that the options name: a profile, or thresholds and a front end."""
     from deltakwt.core.setting import FrontEndSetting, Setting
 
     if front_end is not None and thresholds is None:

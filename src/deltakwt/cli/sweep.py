@@ -148,7 +148,7 @@ def _evaluator(model: Model, manifest: Manifest, name: str) -> Evaluator:
 
 
 def _validation(model: Model, arguments: SweepArguments) -> Evaluator | None:
-    """Return the evaluator of the adjusting step, or None without validation clips."""
+    """Return what measures the adjusted settings, or None if there are no validation clips."""
     from deltakwt.tune.clips import draw_pool, has_split, load_pool
     from deltakwt.tune.measure import Evaluator
     from deltakwt.tune.pool import Mix

@@ -69,7 +69,10 @@ class TuneArguments:
     ] = None
     max_ms: Annotated[
         float | None,
-        typer.Option("--max-ms", help="Allow this time per clip on one core, in milliseconds."),
+        typer.Option(
+            "--max-ms",
+            help="Use at most this many milliseconds per clip on one core.",
+        ),
     ] = None
     agree: Annotated[
         float | None,

@@ -246,7 +246,7 @@ class Decider:
         self._candidate: Decided | None = None  # its `window` is the first candidate's
         self._ready = 0  # the window at which the refractory time is over
         self._idle = True  # a window without a word would change nothing
-        self._equal = 0  # number of newest windows that were all equal
+        self._equal = 0  # how many of the newest windows are equal to each other
 
     @property
     def is_still(self) -> bool:

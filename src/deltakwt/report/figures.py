@@ -143,7 +143,7 @@ def signed_colours() -> Colormap:
 
 
 def amount_colours(low: str = "#06141a", high: str = "#dff6f2") -> Colormap:
-    """Return a map for amounts: dark is little, bright is much."""
+    """Return a colour map for amounts, from dark (small) to bright (large)."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("amount", [low, "#0b4f5c", "#1f9aa0", "#8fd8c4", high])
