@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltakwt.cli.common import DEFAULT_MODEL, ModelOption
+from deltakwt.cli.common import DEFAULT_MODEL, ModelOption, ProfileOption, ThreadsOption
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 
 if TYPE_CHECKING:
@@ -17,19 +17,6 @@ if TYPE_CHECKING:
     from deltakwt.serve.hub import Hub
     from deltakwt.serve.limits import Limits
 
-ProfileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        help="Run the model with this profile, or 'dense'. Default: the model's own profile.",
-    ),
-]
-ThreadsOption = Annotated[
-    int,
-    typer.Option(
-        "--threads", min=0, help="Use this number of worker threads; 0 uses one per core."
-    ),
-]
 LogOption = Annotated[
     str,
     typer.Option(
