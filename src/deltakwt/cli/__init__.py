@@ -21,6 +21,7 @@ VERBS = (
     "listen",
     "serve",
     "eval",
+    "robustness",
     "macs",
     "tune",
     "report",

@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.audio import read_blocks
-from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
+from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.data.conditions import SHIFT_SAMPLES, Sounds, noisy, shifted, telephone
 from deltakwt.data.speech_commands import (
     NOISE_FOLDER,
     Clip,
@@ -40,17 +41,10 @@ from deltakwt.tune.pool import AUGMENTED_GROUPS, GROUPS, RECORDED_GROUPS, UNLABE
 NOISE_CLIPS = 120  # cut from the background recordings
 UNKNOWN_PER_WORD = 0.35  # unknown clips per keyword clip, at most
 AUGMENTED_CLIPS = 1_000  # of each augmented group, at most
-TELEPHONE_BAND = (300.0, 3400.0)  # Hz
-TELEPHONE_EDGE = 100.0  # Hz from full gain to none, outside the band
-NOISY_SNR = 10.0  # dB
-SHIFT_SAMPLES = 300 * SAMPLE_RATE // 1000
-SPOKEN = 0.01  # frames with at least this share of the loudest frame's power are speech
-POWER_FRAME = SAMPLE_RATE // 100
 MAX_RECORDED_SECONDS = 4_000  # of recordings without labels
 SOUND_SUFFIXES = (".wav", ".flac", ".ogg", ".mp3")
 
 Report = Callable[[float, float], None]
-Sounds = NDArray[np.float32]  # (n, 16000)
 
 
 def draw_pool(
@@ -223,49 +217,6 @@ def augmented_pool(pool: Pool, group: str, manifest: Manifest) -> Pool:
         noise = np.stack([read(manifest, cut) for cut in cuts])
         made.audio = noisy(made.audio, noise[rng.integers(len(noise), size=len(made))])
     return made
-
-
-def telephone(sounds: Sounds) -> Sounds:
-    """Return the sounds (n, 16000) limited to the telephone band, without delay.
-
-    Nothing is left beyond the edges, as after a line that samples at 8 kHz.
-    """
-    low, high = TELEPHONE_BAND
-    frequencies = np.fft.rfftfreq(2 * CLIP_SAMPLES, 1 / SAMPLE_RATE)  # padded: no wrap-around
-    beyond = np.maximum(low - frequencies, frequencies - high) / TELEPHONE_EDGE
-    gain = 0.5 + 0.5 * np.cos(np.pi * np.clip(beyond, 0, 1))  # raised cosine: 1 inside, 0 beyond
-    result = np.empty_like(sounds)
-    for number, sound in enumerate(sounds):
-        spectrum = np.fft.rfft(sound, 2 * CLIP_SAMPLES)
-        result[number] = np.fft.irfft(spectrum * gain)[:CLIP_SAMPLES]
-    return result
-
-
-def noisy(sounds: Sounds, noise: Sounds, snr: float = NOISY_SNR) -> Sounds:
-    """Return the sounds (n, 16000) with noise (n, 16000) added `snr` dB below the spoken part."""
-    speech = spoken_power(sounds)
-    power = np.maximum(np.square(noise, dtype=np.float64).mean(axis=1), 1e-12)
-    gain = np.sqrt(speech / power / 10 ** (snr / 10))  # (n,)
-    mixed: Sounds = np.clip(sounds + gain[:, None] * noise, -1, 1).astype(np.float32)
-    return mixed
-
-
-def spoken_power(sounds: Sounds) -> NDArray[np.float64]:
-    """Return the mean power (n,) of the 10 ms frames with speech."""
-    frames = np.square(sounds, dtype=np.float64).reshape(len(sounds), -1, POWER_FRAME).mean(axis=2)
-    spoken = frames >= SPOKEN * frames.max(axis=1, keepdims=True)
-    return np.asarray((frames * spoken).sum(axis=1) / spoken.sum(axis=1))
-
-
-def shifted(sounds: Sounds, offsets: NDArray[np.int64]) -> Sounds:
-    """Return the sounds moved by `offsets` samples: later if positive, filled up with zeros."""
-    result = np.zeros_like(sounds)
-    for row, sound, offset in zip(result, sounds, offsets, strict=True):
-        if offset >= 0:
-            row[offset:] = sound[: len(sound) - offset]
-        else:
-            row[:offset] = sound[-offset:]
-    return result
 
 
 def load_recordings(root: Path, seed: int) -> Pool:

@@ -1,0 +1,94 @@
+"""`deltakwt robustness`: accuracy in noise, rooms and narrow bands, and for words off centre."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deltakwt.cli.common import (
+    DEFAULT_MODEL,
+    DataOption,
+    JsonOption,
+    ModelOption,
+    ThreadsOption,
+    console,
+    fail,
+    load_model,
+    print_json,
+    progress,
+    table,
+)
+from deltakwt.core.errors import DeltakwtError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("robustness")(robustness)
+
+
+def robustness(
+    data: DataOption,
+    model: ModelOption = DEFAULT_MODEL,
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run this profile, or 'dense'. Can be repeated. Default: dense and all profiles."
+        ),
+    ] = None,
+    sounds: Annotated[
+        Path | None,
+        typer.Option(help="Take environmental sounds for the background from this folder."),
+    ] = None,
+    speech: Annotated[
+        Path | None,
+        typer.Option(help="Take other talkers for the background from this folder."),
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="Take the clips of a full data set from this split: test or val.")
+    ] = "test",
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Use only so many clips, drawn at random. Default: all."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Use this seed for all random draws.")] = 0,
+    threads: ThreadsOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Measure accuracy in noise, in a room, through a telephone and for words off centre."""
+    from deltakwt.data.speech_commands import draw
+    from deltakwt.evaluate.robustness import robustness as run
+    from deltakwt.evaluate.stress import settings_of
+    from deltakwt.provenance import command
+
+    if split not in ("test", "val"):
+        raise DeltakwtError(f"--split {split}: must be test or val")
+    loaded = load_model(model)
+    settings = settings_of(loaded, profile)
+    clips = draw(data, split, "zero", seed=seed, limit=limit, labels=loaded.labels)
+    with progress("conditions") as bar:
+        result = run(
+            loaded,
+            clips,
+            settings,
+            sounds=sounds,
+            speech=speech,
+            threads=threads,
+            progress=bar.update,
+        )
+    if json:
+        about = {"model": model, "data": str(data), "seed": seed, "command": command()}
+        print_json({**about, **result.to_json()})
+    else:
+        names = [str(setting) for setting in settings]
+        title = f"{loaded.name} on spoken clips of {data.name}, accuracy in percent"
+        rows = table(title, "", "clips", *names)
+        for condition, by_setting in result.accuracy.items():
+            cells = (f"{100 * by_setting[name]:.1f}" for name in names)
+            rows.add_row(condition, str(result.clips[condition]), *cells)
+        console().print(rows)
+    for reason in result.failed:
+        fail(reason)
+    if result.failed:
+        raise typer.Exit(1)
