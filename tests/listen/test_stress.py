@@ -264,6 +264,7 @@ def test_settings_side_by_side(model: Model, material: Material, speech_folder: 
     assert dense["decided"]["negatives"][0]["ignored"] == 1
     assert dense["decided"]["negatives"][0]["words"] == {"left": 1}
     assert document["negatives"][0]["files"] == 3
+    assert dense["decided"]["negatives"][0]["compute"]["cpu_percent"] > 0
     for one in (dense, fast):
         curve = one["curve"]
         assert curve[-1]["miss_percent"] >= curve[0]["miss_percent"]

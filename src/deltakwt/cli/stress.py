@@ -250,6 +250,10 @@ def _column(document: dict[str, Any], one: dict[str, Any]) -> dict[str, str]:
     cells["MACs, M/s"] = f"{compute['macs_per_second'] / 1e6:.1f}"
     cells["windows reused %"] = f"{compute['reused_percent']:.1f}"
     cells["CPU, % of a core"] = f"{compute['cpu_percent']:.3f}"
+    for folder, negative in zip(document["negatives"], one["decided"]["negatives"], strict=True):
+        name, compute = Path(folder["folder"]).name, negative["compute"]
+        cells[f"windows reused %, {name}"] = f"{compute['reused_percent']:.1f}"
+        cells[f"CPU, % of a core, {name}"] = f"{compute['cpu_percent']:.3f}"
     return cells
 
 

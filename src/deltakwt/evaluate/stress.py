@@ -238,7 +238,7 @@ def _setting_json(
     best = best_point(result.curve, max_false)
     first = result.stream
     found = [first.events, *(r.events for r in result.negatives)]
-    document = {
+    document: dict[str, Any] = {
         "setting": result.name,
         **first.setting.to_json(),
         "compute": first.reading.to_json(),
@@ -251,6 +251,8 @@ def _setting_json(
         },
         "curve": [point.to_json() for point in result.curve],
     }
+    for one, recording in zip(document["decided"]["negatives"], result.negatives, strict=True):
+        one["compute"] = recording.reading.to_json()
     if first.confirmed is not None:
         events = [first.confirmed, *(r.confirmed or [] for r in result.negatives)]
         document["second_stage"] = {
