@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import os
 
     from deltakwt.audio import Sound
-    from deltakwt.listen.spotting import Spotting
+    from deltakwt.listen.spotter import Spotting
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Model:
 
         `progress` is called with the seconds processed so far.
         """
-        from deltakwt.listen.spotting import spot  # the package above core follows streams
+        from deltakwt.listen.spotter import spot  # the package above core follows streams
 
         return spot(self, sound, sample_rate, setting=setting, progress=progress)
 
