@@ -48,6 +48,21 @@ def test_h_is_help_for_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Usage: deltakwt models" in capsys.readouterr().out
 
 
+def test_clips_is_a_number_of_clips_in_every_verb() -> None:
+    from typer.main import get_command
+
+    found = [
+        option
+        for command in get_command(build()).commands.values()  # type: ignore[attr-defined]
+        for option in command.params
+        if "--clips" in option.opts
+    ]
+    assert len(found) >= 2
+    for option in found:
+        assert option.type.name.startswith("integer")
+        assert "this many clips" in option.help
+
+
 def test_help_is_quick() -> None:
     """Processor time of the whole process, so that a busy machine does not matter."""
 

@@ -56,6 +56,13 @@ def test_eval_prints_a_table(deltakwt: Run, random_model: Path, test_set: Path) 
     assert "of the dense bytes" in done.stdout
 
 
+def test_eval_is_titled_by_the_profile(deltakwt: Run, test_set: Path) -> None:
+    """And not by the thresholds of its layers, which are 96 numbers."""
+    done = deltakwt("eval", "--data", test_set, "--limit", "4", "--profile", "fast")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith("kwt-1 (fast, ")
+
+
 def test_eval_keeps_a_manifest(
     deltakwt: Run, random_model: Path, full_set: Path, tmp_path: Path
 ) -> None:
