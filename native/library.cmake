@@ -17,7 +17,8 @@ set(DK_PACKAGE "${CMAKE_INSTALL_LIBDIR}/cmake/deltakwt")
 install(TARGETS static shared EXPORT deltakwt
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES "${DK_NATIVE}/include/deltakwt.h" "${DK_NATIVE}/include/deltakwt_spotter.h"
+install(FILES "${DK_NATIVE}/include/deltakwt.h" "${DK_NATIVE}/include/deltakwt_decision.h"
+              "${DK_NATIVE}/include/deltakwt_spotter.h"
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT deltakwt NAMESPACE deltakwt:: FILE deltakwt-targets.cmake DESTINATION ${DK_PACKAGE})
 

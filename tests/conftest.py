@@ -15,6 +15,7 @@ from hypothesis import settings
 from webserver import Site, serve
 
 from deltakwt.core.config import KEYWORDS, KWT1
+from deltakwt.core.native import available_isas
 from deltakwt.data.speech_commands import split_of
 from deltakwt.weights.folder import Weights, random_tensors, save_folder
 from deltakwt.weights.registry import SHIPPED
@@ -33,6 +34,12 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DELTAKWT_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("DELTAKWT_MODEL", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(params=available_isas())
+def isa(request: pytest.FixtureRequest) -> str:
+    """Each instruction set of this machine."""
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

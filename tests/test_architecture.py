@@ -31,7 +31,7 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # `Model` is the public face: it hands files, long sounds and model names to the packages above.
 UPWARD = {
     ("core.model", "audio"),
-    ("core.model", "listen.spotting"),
+    ("core.model", "listen.spotter"),
     ("core.model", "weights.registry"),
 }
 # The torch engine of the benchmark is training's network, imported when that engine is asked for.

@@ -124,7 +124,7 @@ def test_an_interrupted_spot_shows_what_it_has(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, random_model: Path
 ) -> None:
     from deltakwt.core.model import Model
-    from deltakwt.listen.spotting import Spotting
+    from deltakwt.listen.spotter import Spotting
 
     spot = Model.spot
 

@@ -160,3 +160,17 @@ def test_describe(full_set: Path, test_set: Path) -> None:
     assert full["noise_recordings"] == ["hiss.wav"]
     assert dataset.describe(test_set)["layout"] == "official test set"
     assert dataset.describe(test_set)["splits"] == {"test": 24}
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("speech_commands_v0.01", "v0.01"),
+        ("speech_commands_test_set_v0.01", "test-v0.01"),
+        ("speech_commands_v0.02", "v0.02"),
+        ("speech_commands_test_set_v0.02", "test-v0.02"),
+    ],
+)
+def test_the_message_for_a_missing_set_names_that_set(folder: str, name: str) -> None:
+    with pytest.raises(DeltakwtError, match=rf"deltakwt data get {name}$"):
+        dataset.word_clips(Path("nowhere") / folder)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import sqrt
 from pathlib import Path
@@ -22,10 +18,10 @@ from deltakwt.core import reference
 from deltakwt.core.config import KWT1, KWT3, Config
 from deltakwt.core.engine import STAGES, Engine, WindowRunner
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.frontend import STEP_LEAST, FrontEndStream, mel_energies, mfcc
+from deltakwt.core.frontend import mfcc
 from deltakwt.core.macs import PRODUCTS
 from deltakwt.core.native import FrontEnd, available_isas
-from deltakwt.core.setting import ALL_SITES, PLAIN, SITES, FrontEndSetting, Setting, Thresholds
+from deltakwt.core.setting import ALL_SITES, SITES, Setting, Thresholds
 from deltakwt.weights.folder import random_tensors
 from deltakwt.weights.tflite import read_tflite
 
@@ -42,11 +38,6 @@ Floats = NDArray[np.float32]
 def clip(name: str) -> Floats:
     sound, _ = soundfile.read(CLIPS / f"{name}.flac", dtype="float32")
     return np.pad(sound, (0, max(0, 16_000 - len(sound))))[:16_000]
-
-
-@pytest.fixture(params=available_isas())
-def isa(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -73,50 +64,6 @@ def test_the_best_kernels_are_chosen_unless_the_environment_names_others(
     monkeypatch.setenv("DELTAKWT_ISA", "mmx")
     with pytest.raises(DeltakwtError, match="DELTAKWT_ISA 'mmx'.*scalar"):
         FrontEnd()
-
-
-# ---------------------------------------------------------------- front end
-
-
-@pytest.mark.parametrize(
-    "front_end", [PLAIN, FrontEndSetting(smooth=True), FrontEndSetting(True, 2.0, 0.2)]
-)
-def test_features_equal_the_readable_front_end(isa: str, front_end: FrontEndSetting) -> None:
-    for word in WORDS:
-        expected = mfcc(clip(word), front_end)
-        np.testing.assert_allclose(
-            FrontEnd(isa).features(clip(word), front_end), expected, atol=1e-3
-        )
-
-
-def test_features_of_digital_silence_are_exact_but_for_rounding(isa: str) -> None:
-    silence = np.zeros(16_000, np.float32)
-    np.testing.assert_allclose(FrontEnd(isa).features(silence), mfcc(silence), rtol=1e-6, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "front_end", [PLAIN, FrontEndSetting(smooth=True), FrontEndSetting(True, 2.0, 0.3)]
-)
-def test_a_stream_gives_the_rows_of_its_readable_twin(isa: str, front_end: FrontEndSetting) -> None:
-    sound = np.concatenate([clip("yes"), clip("no")])
-    expected = FrontEndStream(front_end).push(mel_energies(sound))
-    stream = FrontEnd(isa).stream(front_end)
-    cuts = np.sort(np.random.default_rng(0).integers(0, len(sound), 60))
-    rows = np.concatenate([stream.push(block) for block in np.split(sound, cuts)])
-    # Where there is a floor, a band that lies exactly at its tracked level may be pushed the other
-    # way in single precision: by one step, which the DCT weighs with at most 0.16.
-    step = 0.16 * STEP_LEAST if front_end.floor else 0.0
-    np.testing.assert_allclose(rows, expected, atol=2e-3 + step)
-    assert np.mean(np.abs(rows - expected) > 2e-3) < 0.1
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(480, 4000), st.floats(1e-8, 1e6), st.integers(0, 9))
-def test_features_are_finite_at_any_length_and_loudness(n: int, level: float, seed: int) -> None:
-    sound = (level * np.random.default_rng(seed).normal(size=n)).astype(np.float32)
-    features = FrontEnd().features(sound)
-    assert features.shape == (1 + (n - 480) // 160, 40)
-    np.testing.assert_allclose(features, mfcc(sound), atol=2e-3)
 
 
 # ---------------------------------------------------------------- dense
@@ -315,34 +262,7 @@ def test_equal_tokens_cost_nothing(isa: str) -> None:
     assert run.macs[0, PRODUCTS.index("mlp_in")] == 2 * d * SMALL.mlp
 
 
-# ---------------------------------------------------------------- batches, threads, times
-
-
-def test_a_batch_equals_its_clips_on_any_number_of_threads(isa: str) -> None:
-    engine = Engine(KWT1, random_tensors(KWT1), isa)
-    sounds = np.stack([clip(word) for word in WORDS])
-    features = np.stack([engine.features(sound) for sound in sounds])
-    for threads in (0, 1, 3):
-        batch = engine.batch(sounds, Setting(WHOLE), threads=threads)
-        assert batch.macs is not None
-        for i in range(len(WORDS)):
-            run = engine.delta(features[i], WHOLE)
-            np.testing.assert_array_equal(batch.logits[i], run.logits)
-            np.testing.assert_array_equal(batch.macs[i], run.macs)
-        dense = engine.batch(features, threads=threads)
-        assert dense.macs is None
-        np.testing.assert_array_equal(dense.logits[0], engine.dense(features[0]))
-    assert engine.batch(features[:0]).logits.shape == (0, 12)
-
-
-def test_one_engine_serves_many_threads() -> None:
-    engine = Engine(KWT1, random_tensors(KWT1))
-    features = [engine.features(clip(word)) for word in WORDS]
-    alone = [engine.delta(f, WHOLE).logits for f in features]
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda f: engine.delta(f, WHOLE).logits, features * 8))
-    for i, logits in enumerate(together):
-        np.testing.assert_array_equal(logits, alone[i % len(alone)])
+# ---------------------------------------------------------------- times
 
 
 def test_times_tell_every_stage_apart() -> None:
@@ -376,57 +296,6 @@ def test_logits_that_are_not_finite_are_an_error_that_names_the_model() -> None:
     ):
         with pytest.raises(DeltakwtError, match="^model huge: the logits are NaN or infinite"):
             run()
-
-
-def from_threads(push: Callable[[Floats], object]) -> None:
-    """Push many blocks of many sizes from 8 threads."""
-    sizes = np.random.default_rng(0).integers(1, 3000, 50)
-    blocks = [np.zeros(size, np.float32) for size in sizes]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: [push(block) for block in blocks[i:]], range(8)))
-
-
-def test_eight_threads_may_push_into_one_feature_stream() -> None:
-    stream, count = FrontEnd().stream(FrontEndSetting(True, 2.0)), []
-    from_threads(lambda block: count.append((len(block), len(stream.push(block)))))
-    samples, rows = (sum(column) for column in zip(*count, strict=True))
-    assert rows == (samples - 480) // 160  # smoothing holds the last row back
-    assert np.isfinite(stream.push(clip("yes"))).all()
-
-
-def test_eight_threads_may_push_into_one_stream_runner() -> None:
-    engine = Engine(replace(KWT1, layers=1), random_tensors(replace(KWT1, layers=1)))
-    one, count = runner(engine), []
-    from_threads(lambda block: count.append((len(block), len(one.push(block)[0]))))
-    samples, windows = (sum(column) for column in zip(*count, strict=True))
-    assert windows == (1 + (samples - 480) // 160 - 98) // 10 + 1
-
-
-WITHOUT_THREADS = """
-import resource
-import numpy as np
-from deltakwt.core.config import KWT1
-from deltakwt.core.engine import Engine
-from deltakwt.weights.folder import random_tensors
-engine = Engine(KWT1, random_tensors(KWT1))
-clips = np.zeros((4, 98, 40), np.float32)
-expected = engine.batch(clips, threads=1).logits
-pages = int(open("/proc/self/statm").read().split()[0])
-limit = pages * resource.getpagesize() + (4 << 20)  # less than the stack of a thread
-resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-for threads in (8, 2, 8):
-    assert (engine.batch(clips, threads=threads).logits == expected).all()
-print("done")
-"""
-
-
-def test_a_batch_runs_on_fewer_threads_where_the_system_refuses_more() -> None:
-    if sys.platform != "linux":
-        pytest.skip("limits its own memory as Linux does")
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_THREADS], capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout == "done\n", done.stderr
 
 
 # ---------------------------------------------------------------- bad input

@@ -17,8 +17,7 @@ from deltakwt.core.config import KEYWORDS
 from deltakwt.core.model import Model, load
 from deltakwt.evaluate.counts import count_windows
 from deltakwt.listen.decision import Decided, Decision, Event
-from deltakwt.listen.spotter import Spotter
-from deltakwt.listen.spotting import Spotting
+from deltakwt.listen.spotter import Spotter, Spotting
 
 
 @pytest.fixture(scope="module")

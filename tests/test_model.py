@@ -58,6 +58,9 @@ def test_short_sound_is_padded_and_long_sound_refused(random_model: Path) -> Non
 def test_thresholds_count_and_trace(random_model: Path) -> None:
     model = deltakwt.load(random_model)
     result = model(CLIPS / "yes.flac", setting=PAPER, trace=True)
+    assert repr(result).startswith("<deltakwt.Result ")
+    assert "% of the MACs>" in repr(result)
+    assert len(repr(result)) < 100
     assert result.macs is not None
     assert 0 < result.macs.mhsa_percent < 95
     assert result.nonzeros is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -88,3 +89,19 @@ def test_the_clips_are_what_their_script_makes(tmp_path: Path) -> None:
         assert made.shape == kept.shape
         # another version of espeak-ng may speak a little differently
         assert np.abs(made).max() == pytest.approx(np.abs(kept).max(), abs=0.01)
+
+
+def test_a_missing_compiler_is_said_in_one_line(tmp_path: Path) -> None:
+    if not shutil.which("cmake"):
+        pytest.skip("needs cmake")
+    environment = {**os.environ, "CC": "/nowhere/cc", "CXX": "/nowhere/c++"}
+    done = subprocess.run(
+        ["cmake", "-S", str(PROJECT), "-B", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode
+    message = " ".join(done.stderr.split())
+    assert "deltakwt is built from source and needs a C and C++ compiler" in message
+    assert "apt install build-essential" in message

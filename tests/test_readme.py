@@ -105,3 +105,10 @@ def test_make_has_the_documented_targets() -> None:
     named |= set(re.findall(r"^make (\w+)", contributing, re.MULTILINE))
     for target in named:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_commands_use_the_folders_that_data_get_writes() -> None:
+    pages = [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]
+    for page in pages:
+        shown = re.findall(r"--\w+ (\S*speech_commands_\S*)", page.read_text())
+        assert [path for path in shown if not path.startswith("data/")] == [], page.name

@@ -1,17 +1,11 @@
-/* Print the words of a WAV file (16 kHz, mono, 16-bit PCM): words MODEL.bin SOUND.wav
- *
- *     deltakwt export --target bin --out kwt-1.bin
- *     cc words.c $(pkg-config --cflags --libs deltakwt) -o words
- *     ./words kwt-1.bin sound.wav
- */
+/* Print the words of a WAV file (16 kHz, mono, 16-bit PCM): words MODEL.bin SOUND.wav */
 #include <deltakwt_spotter.h>
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-static int fail(const char *what, const char *why) {
-    fprintf(stderr, "words: %s: %s\n", what, why);
+static int fail(const char *what, dk_status status) {
+    fprintf(stderr, "words: %s: %s\n", what, dk_status_text(status));
     return 1;
 }
 
@@ -23,32 +17,27 @@ static void print_words(dk_spotter *spotter, const dk_stored_model *model) {
 }
 
 int main(int count, char **arguments) {
-    static int16_t samples[DK_SECOND];
-    static const uint8_t format[] = {1, 0, 1, 0, 0x80, 0x3e, 0, 0}; /* PCM, mono, 16000 Hz */
-    uint8_t wav[44];
     dk_model_file file;
+    dk_wav_file sound;
     dk_spotter *spotter;
     dk_status status;
-    if (count != 3) return fail("usage", "words MODEL.bin SOUND.wav");
-    if ((status = dk_model_open(arguments[1], &file)) != DK_OK)
-        return fail(arguments[1], dk_status_text(status));
-    size_t size = dk_spotter_size(&file.model), got;
-    void *memory = malloc(size + 1);
-    if ((status = dk_spotter_init(memory, size, &file.model, dk_isa_best(), &spotter)) != DK_OK)
-        return fail(arguments[1], dk_status_text(status));
-    FILE *sound = fopen(arguments[2], "rb");
-    if (!sound || fread(wav, 1, sizeof wav, sound) != sizeof wav || memcmp(wav, "RIFF", 4) ||
-        memcmp(wav + 20, format, sizeof format) || wav[34] != 16 || memcmp(wav + 36, "data", 4))
-        return fail(arguments[2], "is not a WAV file of 16 kHz, mono, 16-bit PCM");
-    while ((got = fread(samples, sizeof *samples, DK_SECOND, sound)) > 0) {
-        if ((status = dk_spotter_push(spotter, samples, got)) != DK_OK)
-            return fail(arguments[2], dk_status_text(status));
+    if (count != 3) return fail("usage: words MODEL.bin SOUND.wav", DK_BAD_ARGUMENT);
+    if ((status = dk_model_open(arguments[1], &file))) return fail(arguments[1], status);
+    if ((status = dk_wav_open(arguments[2], &sound))) return fail(arguments[2], status);
+    size_t size = dk_spotter_size(&file.model), part;
+    void *memory = malloc(size);
+    if ((status = dk_spotter_init(memory, size, &file.model, dk_isa_best(), &spotter)))
+        return fail(arguments[1], status);
+    for (size_t at = 0; at < sound.count; at += part) {
+        part = sound.count - at < DK_SECOND ? sound.count - at : DK_SECOND;
+        if ((status = dk_spotter_push(spotter, sound.samples + at, part)))
+            return fail(arguments[2], status);
         print_words(spotter, &file.model);
     }
-    dk_spotter_flush(spotter);
+    dk_spotter_flush(spotter); /* finds the words of the last second */
     print_words(spotter, &file.model);
-    fclose(sound);
     free(memory);
+    dk_wav_close(&sound);
     dk_model_close(&file);
     return 0;
 }

@@ -12,8 +12,8 @@
  * There are two engines. The one behind this header runs every stage over all tokens, which is
  * fast on processors with vector instructions and caches. The engine for microcontrollers
  * (native/mcu/src/engine.h) takes one token at a time through a layer, because it must fit into
- * 96 KB of RAM. They share the front end, the stream and the window bookkeeping. Both compute in
- * floating point; deltakwt_fixed.h is a first engine in fixed point.
+ * 96 KB of RAM. They share the front end, the stream, the window bookkeeping and the decision
+ * rule. Both compute in floating point; deltakwt_fixed.h is a first engine in fixed point.
  */
 #ifndef DELTAKWT_H
 #define DELTAKWT_H
@@ -35,6 +35,7 @@ typedef enum {
     DK_BAD_LOGITS,   /* the logits are NaN or infinite: the weights are too large */
     DK_NO_FILE,      /* the file cannot be opened or read */
     DK_BAD_FILE,     /* the file is not a model file of this version, or it is damaged */
+    DK_BAD_SOUND,    /* the file is not a WAV file of 16 kHz, mono, 16-bit PCM */
 } dk_status;
 
 /* Marks the functions of the shared library. */

@@ -15,24 +15,11 @@
 #ifndef DELTAKWT_SPOTTER_H
 #define DELTAKWT_SPOTTER_H
 
-#include "deltakwt.h"
+#include "deltakwt_decision.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* The rule that turns the logits of overlapping windows into words; see docs/listening.md. */
-typedef struct {
-    uint32_t hop;             /* frames (10 ms) from one window to the next */
-    uint32_t onset, outliers; /* see dk_stream_options */
-    float reuse;              /* see dk_stream_options */
-    float maybe;              /* posterior from which a window may hold a word */
-    float off;                /* smoothed posterior below which a word has ended */
-    uint32_t smooth;          /* windows whose posteriors are averaged */
-    uint32_t patience;        /* windows in which a better candidate replaces the first */
-    uint32_t refractory;      /* windows after a word that cannot hold another one */
-    const float *on;          /* (labels): smoothed posterior of a candidate; 2: not a word */
-} dk_decision;
 
 /* A model as it is in a model file. The pointers point into the file. */
 typedef struct {
@@ -65,18 +52,23 @@ typedef struct {
 DK_API dk_status dk_model_open(const char *path, dk_model_file *file);
 DK_API void dk_model_close(dk_model_file *file);
 
-/* A word in a stream. Positions are samples since the start of the stream. */
+/* Finds the samples of a WAV file in memory: 16 kHz, mono, 16-bit PCM. `data` must be 2-byte
+ * aligned; *samples points into it. A file that ends early has as many samples as are there. */
+DK_API dk_status dk_wav_read(const void *data, size_t size, const int16_t **samples, size_t *count);
+
 typedef struct {
-    uint32_t label;
-    float score;         /* smoothed posterior, 0 to 1 */
-    uint64_t start, end; /* the word lies between these samples */
-    uint64_t time;       /* samples that were needed to decide it */
-} dk_word;
+    const int16_t *samples;
+    size_t count;
+    void *memory; /* the mapped file */
+    size_t size;
+} dk_wav_file;
+
+/* The same for a file, which is mapped or read as a model file is. */
+DK_API dk_status dk_wav_open(const char *path, dk_wav_file *file);
+DK_API void dk_wav_close(dk_wav_file *file);
 
 /* Finds words in one stream. Only one thread may use a spotter at a time. */
 typedef struct dk_spotter dk_spotter;
-
-enum { DK_SECOND = 16000 };
 
 DK_API size_t dk_spotter_size(const dk_stored_model *model); /* 0 if the shape is not supported */
 /* The weights are copied; `model` and the memory behind it must stay. */

@@ -37,6 +37,8 @@ const char *dk_status_text(dk_status status) {
         return "the file cannot be opened or read";
     case DK_BAD_FILE:
         return "the file is not a model file of this version, or it is damaged";
+    case DK_BAD_SOUND:
+        return "the file is not a WAV file of 16 kHz, mono, 16-bit PCM";
     }
     return "unknown status";
 }

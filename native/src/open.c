@@ -1,4 +1,4 @@
-/* Opening a model file: mapped where the system supports it, else read. This is the only file of
+/* Opening model files and WAV files: mapped where the system supports it, else read. This is the only file of
  * the library that calls the operating system. */
 #define _POSIX_C_SOURCE 200809L
 #include "deltakwt_spotter.h"
@@ -63,6 +63,22 @@ dk_status dk_model_open(const char *path, dk_model_file *file) {
 }
 
 void dk_model_close(dk_model_file *file) {
+    if (!file || !file->memory) return;
+    release(file->memory, file->size);
+    memset(file, 0, sizeof *file);
+}
+
+dk_status dk_wav_open(const char *path, dk_wav_file *file) {
+    if (!path || !file) return DK_BAD_ARGUMENT;
+    memset(file, 0, sizeof *file);
+    file->memory = load(path, &file->size);
+    if (!file->memory) return DK_NO_FILE;
+    dk_status status = dk_wav_read(file->memory, file->size, &file->samples, &file->count);
+    if (status) dk_wav_close(file);
+    return status;
+}
+
+void dk_wav_close(dk_wav_file *file) {
     if (!file || !file->memory) return;
     release(file->memory, file->size);
     memset(file, 0, sizeof *file);

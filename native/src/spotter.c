@@ -7,7 +7,7 @@
 
 enum {
     BLOCK = 1600,         /* samples converted at once */
-    WORD = DK_SECOND / 2, /* about the length of a word */
+    WORD = DK_SECOND / 2, /* the length that a word is taken to have */
     QUEUE = 256,          /* more than the windows of one push or flush */
     BLOCK_WINDOWS = BLOCK / DK_HOP + 1,
 };
@@ -17,7 +17,7 @@ struct dk_spotter {
     const dk_model *model;
     const dk_frontend *frontend;
     dk_stream_runner *runner;
-    dk_library_decider decider;
+    dk_decider decider;
     dk_word queue[QUEUE];
     uint32_t first, waiting;
     uint64_t samples; /* of the stream */
@@ -36,6 +36,18 @@ struct dk_spotter {
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
+static void lay_out_decider(dk_decider *d, dk_arena *arena, const dk_stored_model *m) {
+    const uint32_t labels = m->config.labels;
+    d->rule = &m->decision;
+    d->labels = labels;
+    d->delay = m->front_end.smooth ? DK_HOP : 0;
+    d->history = dk_take_floats(arena, (size_t)m->decision.smooth * labels);
+    d->scores = dk_take_floats(arena, labels);
+    d->armed = (uint8_t *)dk_take(arena, labels, 1);
+    d->active = (uint8_t *)dk_take(arena, labels, 1);
+    d->first = (uint64_t *)dk_take(arena, labels, sizeof *d->first);
+}
+
 /* Lays out the memory. With an arena over NULL this only adds up the size. */
 static dk_spotter *lay_out(dk_arena *arena, const dk_stored_model *m, dk_spotter *s) {
     const dk_config *c = &m->config;
@@ -46,7 +58,7 @@ static dk_spotter *lay_out(dk_arena *arena, const dk_stored_model *m, dk_spotter
     s->last = dk_take_floats(arena, c->labels);
     s->posteriors = dk_take_floats(arena, c->labels);
     s->tensors = (const float **)dk_take(arena, dk_tensor_count(c), sizeof *s->tensors);
-    dk_decider_layout(&s->decider, arena, &m->decision, c->labels);
+    lay_out_decider(&s->decider, arena, m);
     s->memory[0] = dk_take(arena, 1, dk_frontend_size());
     s->memory[1] = dk_take(arena, 1, dk_model_size(c));
     s->memory[2] = dk_take(arena, 1, dk_stream_runner_size(c));
@@ -107,23 +119,11 @@ dk_status dk_spotter_init(void *memory, size_t size, const dk_stored_model *mode
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Samples after the end of a window that the front end needs. */
-static uint32_t delay_of(const dk_spotter *s) { return s->stored->front_end.smooth ? DK_HOP : 0; }
-
-/* Queues a word. listen/decision.py defines where it lies. */
-static void add_word(dk_spotter *s, const dk_decided_word *found) {
-    const dk_decision *rule = &s->stored->decision;
-    const uint64_t hop = (uint64_t)rule->hop * DK_HOP, late = (rule->smooth - 1) * hop / 2;
-    const uint64_t known = found->first * hop + DK_SECOND;
-    uint64_t middle = WORD / 2;
-    if (known > late + middle) middle = known - late;
+/* Queues a word. When the stream has ended, no word lies after its end. */
+static void add_word(dk_spotter *s, const dk_word *found) {
     if (s->waiting == QUEUE) return; /* the caller does not fetch them */
     dk_word *word = &s->queue[(s->first + s->waiting++) % QUEUE];
-    word->label = (uint32_t)found->label;
-    word->score = found->score;
-    word->time = found->window * hop + DK_SECOND + delay_of(s);
-    word->start = found->first ? middle - WORD / 2 : 0;
-    word->end = found->first ? smaller(middle + WORD / 2, word->time) : DK_SECOND;
+    *word = *found;
     if (!s->has_ended) return;
     word->start = smaller(word->start, s->samples > WORD ? s->samples - WORD : 0);
     word->end = smaller(word->end, s->samples);
@@ -139,7 +139,7 @@ static dk_status push(dk_spotter *s, const int16_t *samples, size_t count) {
     while (count) {
         size_t part = count < BLOCK ? count : (size_t)BLOCK;
         dk_stream_counts counts;
-        dk_decided_word found;
+        dk_word found;
         to_floats(samples, part, s->block);
         dk_status status = dk_stream_runner_push(s->runner, s->block, part, s->logits, &counts);
         if (status) return status;
@@ -164,14 +164,14 @@ dk_status dk_spotter_push(dk_spotter *s, const int16_t *samples, size_t count) {
  * second, so that its last sample passes through the whole window, and the time of a candidate. */
 static uint64_t ending(const dk_spotter *s) {
     const dk_decision *rule = &s->stored->decision;
-    if (s->samples <= DK_SECOND) return DK_SECOND + delay_of(s) - s->samples;
-    return DK_SECOND + delay_of(s) + (uint64_t)rule->patience * rule->hop * DK_HOP;
+    if (s->samples <= DK_SECOND) return DK_SECOND + s->decider.delay - s->samples;
+    return DK_SECOND + s->decider.delay + (uint64_t)rule->patience * rule->hop * DK_HOP;
 }
 
 dk_status dk_spotter_flush(dk_spotter *s) {
     static const int16_t zeros[BLOCK];
     dk_status status = DK_OK;
-    dk_decided_word found;
+    dk_word found;
     if (!s || s->has_ended) return DK_BAD_ARGUMENT;
     s->has_ended = 1;
     if (!s->samples) return DK_OK;

@@ -1,8 +1,8 @@
 /* Streaming inference: samples in, the logits of one window every hop out. A window that is close
  * to the last computed one is not computed: the last logits are used again. */
+#include "decider.h"
 #include "window.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Samples that go through the front end at once: they give at most DK_MOST_LANES rows. */
@@ -85,17 +85,6 @@ uint32_t dk_stream_runner_windows(const dk_stream_runner *runner, size_t samples
     return rows < due ? 0 : (rows - due) / runner->window.hop + 1;
 }
 
-/* Returns 1 if no label reaches the posterior from which a window holds a word. */
-static int holds_no_word(const float *logits, const float *word_posteriors, uint32_t labels) {
-    float top = logits[0], sum = 0.0f;
-    for (uint32_t i = 1; i < labels; i++)
-        if (logits[i] > top) top = logits[i];
-    for (uint32_t i = 0; i < labels; i++) sum += expf(logits[i] - top);
-    for (uint32_t i = 0; i < labels; i++)
-        if (expf(logits[i] - top) >= word_posteriors[i] * sum) return 0;
-    return 1;
-}
-
 static dk_status compute(dk_stream_runner *runner, dk_stream_counts *counts) {
     const dk_config *c = &runner->model->config;
     dk_watch watch;
@@ -107,7 +96,7 @@ static dk_status compute(dk_stream_runner *runner, dk_stream_counts *counts) {
         runner->window.has_computed = 0; /* there are no logits to reuse */
         return status;
     }
-    runner->window.is_quiet = holds_no_word(runner->logits, runner->word_posteriors, c->labels);
+    runner->window.is_quiet = dk_holds_no_word(runner->logits, runner->word_posteriors, c->labels);
     counts->computed++;
     for (uint32_t i = 0; i < c->layers * DK_PRODUCTS; i++) counts->macs += runner->macs[i];
     return DK_OK;

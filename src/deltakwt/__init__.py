@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from deltakwt.listen.aio import AsyncSpotter
     from deltakwt.listen.decision import Event
     from deltakwt.listen.sources import microphone
-    from deltakwt.listen.spotter import Spotter
-    from deltakwt.listen.spotting import Spotting
+    from deltakwt.listen.spotter import Spotter, Spotting
 
 __version__ = "0.1.0"
 __all__ = [
@@ -50,7 +49,7 @@ _HOMES = {
     "Result": "core.model",
     "Setting": "core.setting",
     "Spotter": "listen.spotter",
-    "Spotting": "listen.spotting",
+    "Spotting": "listen.spotter",
     "Thresholds": "core.setting",
     "load": "core.model",
     "microphone": "listen.sources",

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from urllib.parse import unquote
+
+MASK = "***"
+# scheme://user:PASSWORD@host. Like SQLAlchemy, allow / and ? in the password.
+_USERINFO = re.compile(r"(\w[\w+.-]*://[^:/@]*:)(.*)@", re.DOTALL)
+# password=..., sslpassword=..., passwd=...; letters of the key may be percent-encoded.
+_KEY = "".join(f"(?:{c}|%{ord(c):02x}|%{ord(c.upper()):02x})" for c in "pass")
+_PARAMETER = re.compile(rf"([\w%.-]*{_KEY}[\w%.-]*\s*=\s*)([^&]*)", re.IGNORECASE)
+
 
 def printable(text: object) -> str:
     r"""Return `text` with every control character shown as an escape, such as \x1b or \n.
@@ -21,3 +31,25 @@ def _escape(character: str) -> str:
     if "\udc80" <= character <= "\udcff":  # how Python holds a byte that is not UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape").decode("ascii")
+
+
+def mask_passwords(text: str, url: str = "") -> str:
+    """Return the text with *** for every password of a database URL in it.
+
+    The passwords of `url` are replaced wherever they occur, for example in a driver's message.
+    """
+    secrets: list[str] = []
+
+    def hide(found: re.Match[str]) -> str:
+        secrets.append(found[2])
+        # A driver may end a password at its first @ and take the rest for the host.
+        secrets.extend(f"{part}@" for part in found[2].split("@")[1:])
+        return found[1] + MASK + ("@" if found.re is _USERINFO else "")
+
+    def masked(what: str) -> str:
+        return _PARAMETER.sub(hide, _USERINFO.sub(hide, what))
+
+    masked(url)
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, MASK).replace(unquote(secret), MASK)
+    return masked(text)

@@ -20,7 +20,7 @@ def test_it_writes_the_folder_and_says_how_large_it_is(
     document = json.loads(capsys.readouterr().out)
     assert document["flash_bytes"] > 1_200_000
     assert document["ram_bytes"] < 96 * 1024
-    assert "#define DK_HOP_FRAMES 25" in (out / "src" / "config.h").read_text()
+    assert "dk_rule = {25, " in (out / "src" / "profile.c").read_text()
     readme = (out / "README.md").read_text()
     assert "Setting: dense" in readme
     nucleo = (

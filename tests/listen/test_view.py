@@ -20,7 +20,7 @@ from listen.speech import Speech
 
 from deltakwt.listen.decision import Event
 from deltakwt.listen.runner import Meter, Usage
-from deltakwt.listen.view import View, clock, level
+from deltakwt.listen.session import View, clock, level
 
 
 def view(now: list[float] | None = None) -> tuple[View, io.StringIO]:

@@ -206,3 +206,53 @@ def test_2000_changed_files_are_refused_or_run(tmp_path: Path) -> None:
     printed = run(program, tmp_path / "small.bin", 2000)
     assert printed.endswith("of 2000 ran, 0 failures\n")
     assert 20 < int(printed.split()[0]) < 1500  # many changes are harmless, many are refused
+
+
+def wav_bytes(*chunks: tuple[bytes, bytes]) -> bytes:
+    """A RIFF file of these chunks."""
+    body = b"".join(
+        name + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
+        for name, data in chunks
+    )
+    return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WAVE" + body
+
+
+PCM = struct.pack("<HHIIHH", 1, 1, 16_000, 32_000, 2, 16)
+GUID = b"\x01\0\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"  # PCM
+EXTENSIBLE = struct.pack("<H", 0xFFFE) + PCM[2:] + struct.pack("<HHI", 22, 16, 4) + GUID
+SAMPLES = struct.pack("<4h", 1, -2, 300, -400)
+STEREO = struct.pack("<HHIIHH", 1, 2, 16_000, 64_000, 4, 16)
+
+
+@pytest.fixture(scope="module")
+def wav_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prints the samples of a WAV file, after it has read damaged copies of it (sanitizers)."""
+    if sys.platform != "linux" or not which("cc"):
+        pytest.skip("needs Linux and a C compiler")
+    program, native = tmp_path_factory.mktemp("wav") / "wav", PROJECT / "native"
+    flags = ("-std=c11", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    sources = (PROJECT / "tests" / "native" / "fuzz_wav.c", native / "src" / "wav.c")
+    run("cc", *flags, f"-I{native}/include", *sources, "-o", program)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("data", "printed"),
+    [
+        (wav_bytes((b"fmt ", PCM), (b"data", SAMPLES)), "1 -2 300 -400"),
+        (wav_bytes((b"fmt ", EXTENSIBLE), (b"data", SAMPLES)), "1 -2 300 -400"),
+        (wav_bytes((b"LIST", b"odd"), (b"fmt ", PCM), (b"data", SAMPLES)), "1 -2 300 -400"),
+        (wav_bytes((b"fmt ", PCM), (b"data", SAMPLES))[:-3], "1 -2"),  # ends early
+        (wav_bytes((b"fmt ", STEREO), (b"data", SAMPLES)), "refused"),
+        (wav_bytes((b"data", SAMPLES), (b"fmt ", PCM)), "refused"),
+        (wav_bytes((b"fmt ", PCM[:14]), (b"data", SAMPLES)), "refused"),
+        (wav_bytes((b"fmt ", PCM)), "refused"),
+        (b"not a WAV file", "refused"),
+    ],
+)
+def test_wav_files_are_read_within_their_bounds(
+    data: bytes, printed: str, wav_program: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "sound.wav"
+    path.write_bytes(data)
+    assert run(wav_program, path).strip() == printed

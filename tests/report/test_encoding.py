@@ -16,7 +16,7 @@ from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import ALL_SITES, Thresholds
 from deltakwt.evaluate import counts
-from deltakwt.report.encoding import FORMATS, HEADER, decode, encode, encoded_bytes
+from deltakwt.report.sections.storage import FORMATS, HEADER, decode, encode, encoded_bytes
 from deltakwt.weights.folder import random_tensors
 
 CLIPS = Path(__file__).parent.parent.parent / "examples" / "clips"

@@ -17,7 +17,7 @@ from deltakwt import load
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.report import build, figures, paper
 from deltakwt.report.build import FinishedParts, Request, write
-from deltakwt.report.section import Section
+from deltakwt.report.page import Section
 from deltakwt.report.sections import accuracy
 
 

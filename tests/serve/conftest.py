@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 import soundfile
@@ -35,3 +37,11 @@ def speech() -> NDArray[np.float32]:
 def pcm(speech: NDArray[np.float32]) -> bytes:
     """The same as 16-bit PCM."""
     return bytes((speech * 32767).astype("<i2").tobytes())
+
+
+@pytest.fixture(scope="session")
+def wav(speech: NDArray[np.float32]) -> bytes:
+    """The same as a WAV file."""
+    file = io.BytesIO()
+    soundfile.write(file, speech, 16_000, format="WAV", subtype="PCM_16")
+    return file.getvalue()

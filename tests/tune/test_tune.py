@@ -14,9 +14,17 @@ from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import dense_macs
 from deltakwt.core.setting import SITES, FrontEndSetting, Setting, Thresholds
-from deltakwt.tune.goals import Candidate, Goals, Unreachable, choose, estimate, groups_over
-from deltakwt.tune.intervals import mcnemar, wilson
-from deltakwt.tune.measure import Evaluator, Measurement
+from deltakwt.tune.goals import (
+    Candidate,
+    Goals,
+    Unreachable,
+    choose,
+    dominated,
+    estimate,
+    groups_over,
+    pareto,
+)
+from deltakwt.tune.measure import Evaluator, Measurement, mcnemar, wilson
 from deltakwt.tune.pool import GROUPS, Mix, Pool
 from deltakwt.tune.refine import (
     Slopes,
@@ -27,7 +35,7 @@ from deltakwt.tune.refine import (
     threshold_table,
     with_table,
 )
-from deltakwt.tune.search import clip_counts, dominated, pareto, parse_sites
+from deltakwt.tune.search import clip_counts, parse_sites
 from deltakwt.weights.folder import random_tensors
 
 SMALL = Config(dim=16, heads=2, mlp=32, layers=2)

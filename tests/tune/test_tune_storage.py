@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.tune.storage import mask_passwords, open_storage
+from deltakwt.text import mask_passwords
+from deltakwt.tune.search import open_storage
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ int dk_result(dk_event *event);                     /* 1: the next word is in *e
  * the stream. */
 uint32_t dk_clip(const int16_t *samples, float *logits);
 const uint32_t *dk_macs(void); /* (6) MACs of each product of the last inference */
+const float *dk_logits(void);  /* (labels) logits of the last window of the stream */
 extern const char *const dk_labels[];
 extern const uint32_t DK_RAM_BYTES, DK_LABEL_COUNT;
 

@@ -5,8 +5,8 @@
  * Here a token goes through all stages of a pass before the next one starts. Scores, softmax, heads
  * and the hidden layer of the MLP exist for one token only, and the output of a layer replaces its
  * input in place, so that an inference fits into 96 KB. The sizes are constants of the exported
- * model (config.h). Front end, stream and window bookkeeping are the library's own source files.
- * A fixed-point engine is meant to replace the two by one.
+ * model (config.h). Front end, stream, window bookkeeping and decision rule are source files of the
+ * library. A fixed-point engine is meant to replace the two by one.
  */
 #ifndef DK_ENGINE_H
 #define DK_ENGINE_H

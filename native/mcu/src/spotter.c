@@ -1,13 +1,13 @@
 /* The interface of dk.h: samples to features, one window every hop, words. */
 #include "arithmetic.h"
 #include "clip.h"
-#include "decision.h"
+#include "decider.h"
 #include "dk.h"
 #include "internal.h"
 #include "profile.h"
 #include "window.h"
 
-enum { SECOND = 16000, WORD = SECOND / 2, WAITING = 8 };
+enum { WAITING = 8 };
 
 /* All static memory of the library. */
 static struct {
@@ -23,6 +23,9 @@ static struct {
     uint8_t stream_memory[sizeof(dk_stream) + DK_ALIGN];
     dk_stream *stream;
     dk_decider decider;
+    float history[DK_SMOOTH_WINDOWS * DK_LABELS], scores[DK_LABELS];
+    uint64_t first[DK_LABELS];
+    uint8_t armed[DK_LABELS], active[DK_LABELS];
     dk_event events[WAITING];
     uint32_t first_event, waiting;
     float logits[DK_LABELS]; /* of the last computed window */
@@ -33,29 +36,31 @@ const uint32_t DK_RAM_BYTES = sizeof ram, DK_LABEL_COUNT = DK_LABELS;
 
 void dk_init(void) {
     memset(&ram, 0, sizeof ram);
-    dk_window_init(&ram.window, DK_FRAMES, DK_HOP_FRAMES, ram.features, ram.computed);
-    ram.window.reuse = dk_reuse;
-    ram.window.onset = DK_ONSET_FRAMES;
-    ram.window.outliers = dk_reuse_outliers;
+    dk_window_init(&ram.window, DK_FRAMES, dk_rule.hop, ram.features, ram.computed);
+    ram.window.reuse = dk_rule.reuse;
+    ram.window.onset = dk_rule.onset;
+    ram.window.outliers = dk_rule.outliers;
     dk_stream_init(ram.stream_memory, sizeof ram.stream_memory, &dk_flash_frontend, &dk_front_end,
                    &ram.stream);
-    dk_decider_init(&ram.decider);
+    ram.decider.rule = &dk_rule;
+    ram.decider.labels = DK_LABELS;
+    ram.decider.delay = dk_front_end.smooth ? DK_HOP : 0;
+    ram.decider.history = ram.history;
+    ram.decider.scores = ram.scores;
+    ram.decider.first = ram.first;
+    ram.decider.armed = ram.armed;
+    ram.decider.active = ram.active;
+    dk_decider_start(&ram.decider);
 }
 
-/* Queues a word. listen/decision.py defines where it lies. */
-static void add_event(const dk_decided *found) {
-    const uint64_t hop = (uint64_t)DK_HOP_FRAMES * DK_HOP, late = (DK_SMOOTH_WINDOWS - 1) * hop / 2;
-    const uint64_t known = found->first * hop + SECOND;
-    uint64_t middle = WORD / 2;
-    if (known > late + middle) middle = known - late;
+static void add_event(const dk_word *found) {
     if (ram.waiting == WAITING) return; /* full: the caller does not fetch them */
     dk_event *event = &ram.events[(ram.first_event + ram.waiting++) % WAITING];
-    event->label = (uint32_t)found->label;
+    event->label = found->label;
     event->score = found->score;
-    event->time = found->window * hop + SECOND + (dk_front_end.smooth ? (uint64_t)DK_HOP : 0);
-    event->start = found->first ? middle - WORD / 2 : 0;
-    event->end = found->first ? middle + WORD / 2 : (uint64_t)SECOND;
-    if (event->end > event->time) event->end = event->time;
+    event->start = found->start;
+    event->end = found->end;
+    event->time = found->time;
 }
 
 static void add_row(const float *row) {
@@ -64,10 +69,10 @@ static void add_row(const float *row) {
     if (!dk_window_is_near(&ram.window)) {
         dk_infer(&dk_flash_model, &ram.work.infer, dk_window_take(&ram.window), 0, dk_thresholds,
                  ram.logits, ram.macs);
-        ram.window.is_quiet = !dk_maybe_word(ram.logits);
+        ram.window.is_quiet = dk_holds_no_word(ram.logits, dk_word_posteriors, DK_LABELS);
     }
-    dk_decided found;
-    if (dk_decide(&ram.decider, ram.logits, &found)) add_event(&found);
+    dk_word found;
+    if (dk_decider_push(&ram.decider, ram.logits, &found)) add_event(&found);
 }
 
 void dk_push(const int16_t *samples, size_t count) {
@@ -91,6 +96,8 @@ int dk_result(dk_event *event) {
 }
 
 const uint32_t *dk_macs(void) { return ram.macs; }
+
+const float *dk_logits(void) { return ram.logits; }
 
 /* Computes the features of a clip. The floor uses the whole clip; in a stream it is tracked. */
 void dk_clip_features(const int16_t *samples) {

@@ -50,15 +50,13 @@ def bench(
     isa: Annotated[
         list[str] | None,
         typer.Option(
-            help="Use our kernels for this instruction set. Can be repeated. Default: every vector"
-            " instruction set of this processor."
+            help="Use the deltakwt kernels for this instruction set. Can be repeated."
+            " Default: every vector instruction set of this processor."
         ),
     ] = None,
     grow: Annotated[
         str | None,
-        typer.Option(
-            help="Widen the model to kwt-2 or kwt-3 first, without changing its function."
-        ),
+        typer.Option(help="Widen the model to kwt-2 or kwt-3 first; its outputs stay the same."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Use this seed for the choice of clips.")] = 0,
     breakdown: Annotated[

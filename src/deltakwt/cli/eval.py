@@ -50,7 +50,7 @@ def evaluate(
     ] = "zero",
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Evaluate only so many clips, drawn at random. Default: all."),
+        typer.Option(min=1, help="Evaluate only this many clips, drawn at random. Default: all."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Use this seed for all random draws.")] = 0,
     manifest: Annotated[

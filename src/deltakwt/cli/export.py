@@ -46,8 +46,8 @@ def export(
     target: Annotated[
         str,
         typer.Option(
-            help="Write this: 'c', a folder of C for microcontrollers (default), or 'bin',"
-            " one model file for the C library."
+            help="Choose what to write: 'c' is a folder of C for microcontrollers (default), 'bin'"
+            " is one model file for the C library."
         ),
     ] = "c",
     weights: Annotated[
@@ -66,7 +66,7 @@ def export(
     hop: Annotated[
         float | None,
         typer.Option(
-            help="Compute a window every so many seconds (default: the model's own, else 0.1)."
+            help="Start a window every this many seconds (default: the model's own, else 0.1)."
         ),
     ] = None,
     measure: Annotated[
@@ -78,11 +78,15 @@ def export(
     ] = None,
     clips: Annotated[
         int,
-        typer.Option(min=1, help="Run so many words and so many noises with --measure."),
+        typer.Option(
+            min=1, help="With --measure: run this many clips of words and as many of noise."
+        ),
     ] = 10,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Use so many clips for the accuracy of --measure (default all)."),
+        typer.Option(
+            min=1, help="With --measure: use this many clips for the accuracy (default: all)."
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:

@@ -168,7 +168,7 @@ def _add_outputs(
     """Add the live view, the hooks and the saved events to a session."""
     from deltakwt.listen.hooks import Hooks
     from deltakwt.listen.saved import EventWriter
-    from deltakwt.listen.view import View
+    from deltakwt.listen.session import View
 
     spotter = session.spotter
     model = spotter.model

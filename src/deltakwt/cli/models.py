@@ -145,7 +145,7 @@ def import_file(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="Read this .tflite file of the KWT authors.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="Write this model folder, which must be new.")],
+    out: Annotated[Path, typer.Option("--out", help="Write the model to this new folder.")],
     json: JsonOption = False,
 ) -> None:
     """Write a .tflite file of the KWT authors as a model folder."""

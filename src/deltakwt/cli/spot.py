@@ -27,7 +27,7 @@ from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
     from deltakwt.core.model import Model
-    from deltakwt.listen.spotting import Spotting
+    from deltakwt.listen.spotter import Spotting
 
 LONG = 30.0  # seconds of sound from which progress is shown
 

@@ -83,7 +83,7 @@ def stress(
         float,
         typer.Option(
             min=0,
-            help="Accept so many false accepts per hour when a threshold is chosen: on the"
+            help="Allow this many false accepts per hour when a threshold is chosen: on the"
             " negatives, or on the stream if there are none.",
         ),
     ] = 1.0,
@@ -91,7 +91,7 @@ def stress(
         str | None,
         typer.Option(
             metavar="PROFILE",
-            help="Search the decision settings of this profile that miss the fewest words within"
+            help="Find the decision settings of this profile that miss the fewest words within"
             " --max-false-accepts.",
         ),
     ] = None,

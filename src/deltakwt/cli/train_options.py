@@ -21,29 +21,32 @@ class TrainArguments:
     ]
     data: Annotated[
         list[Path] | None,
-        typer.Option("--data", help="Learn words from this folder of word folders. Repeatable."),
+        typer.Option(
+            "--data",
+            help="Learn words from this folder, which has one folder per word. Can be repeated.",
+        ),
     ] = None
     speech: Annotated[
         list[Path] | None,
         typer.Option(
             "--speech",
-            help="Learn to reject running speech from this folder of recordings. Repeatable.",
+            help="Learn to reject the speech in this folder of recordings. Can be repeated.",
         ),
     ] = None
     sounds: Annotated[
         list[Path] | None,
         typer.Option(
             "--sounds",
-            help="Learn from this folder of other sounds or music that they are silence, and use"
-            " them as backgrounds. Repeatable.",
+            help="Treat the sounds or music in this folder as silence, and mix them behind words."
+            " Can be repeated.",
         ),
     ] = None
     rooms: Annotated[
         str,
         typer.Option(
             "--rooms",
-            help="Use the impulse responses in this folder; 'simulated' simulates rooms with"
-            " pyroomacoustics, 'noise' uses decaying noise. The default is no rooms.",
+            help="Add reverberation: the impulse responses in this folder, 'simulated' (rooms"
+            " simulated with pyroomacoustics) or 'noise' (decaying noise). Default: none.",
         ),
     ] = ""
     size: Annotated[
@@ -59,21 +62,25 @@ class TrainArguments:
     words: Annotated[
         str | None,
         typer.Option(
-            "--words", help="Spot these words, separated by commas. Default: the ten words."
+            "--words", help="Learn these words, separated by commas. Default: the ten keywords."
         ),
     ] = None
     synth: Annotated[
-        bool, typer.Option("--synth", help="Make training speech for the words with espeak-ng.")
+        bool,
+        typer.Option("--synth", help="Synthesise training speech for the words with espeak-ng."),
     ] = False
-    start: Annotated[str | None, typer.Option("--from", help="Continue to train this model.")] = (
-        None
-    )
+    start: Annotated[
+        str | None, typer.Option("--from", help="Start from the weights of this model.")
+    ] = None
     grow: Annotated[
-        str | None, typer.Option("--grow", help="Widen this model to the size, then train it.")
+        str | None, typer.Option("--grow", help="Widen this model to --size, then train it.")
     ] = None
     teacher: Annotated[
         list[str] | None,
-        typer.Option("--teacher", help="Learn from the answers of this model too. Repeatable."),
+        typer.Option(
+            "--teacher",
+            help="Distil from this model: learn from its posteriors too. Can be repeated.",
+        ),
     ] = None
     teacher_share: Annotated[
         float | None,
@@ -81,8 +88,8 @@ class TrainArguments:
             "--teacher-share",
             min=0.0,
             max=1.0,
-            help="Part of the loss on keywords that comes from the teachers. Default: 0.6, or 0.9"
-            " with --layerwise.",
+            help="Weight the distillation loss by this, from 0 (labels only) to 1 (teachers only)."
+            " Default: 0.6, or 0.9 with --layerwise.",
         ),
     ] = None
     layerwise: Annotated[
@@ -91,13 +98,16 @@ class TrainArguments:
             "--layerwise",
             min=0.0,
             max=0.95,
-            help="Part of the run for layer-wise distillation from a teacher of the same shape."
-            " Default: 0.55 from random weights without --speech, otherwise 0.",
+            help="Use this share of the run for layer-wise distillation from a teacher of the same"
+            " shape. Default: 0.55 if training starts from random weights without --speech,"
+            " otherwise 0.",
         ),
     ] = None
     hints: Annotated[
         str,
-        typer.Option("--hints", help="Guide every block with the tokens of this narrower model."),
+        typer.Option(
+            "--hints", help="Train each block to predict the tokens of this narrower model."
+        ),
     ] = ""
     hint_until: Annotated[
         float,
@@ -105,19 +115,22 @@ class TrainArguments:
             "--hint-until",
             min=0.01,
             max=1.0,
-            help="Part of the run at which hints have faded to 0.",
+            help="Fade the loss of --hints out over this share of the run.",
         ),
     ] = 0.33
     delta: Annotated[
         str,
         typer.Option(
-            "--delta", help="Train with these thresholds, or with those of a profile of --from."
+            "--delta",
+            help="Apply these thresholds in training, or those of this profile of --from.",
         ),
     ] = ""
     mac_penalty: Annotated[
         float,
         typer.Option(
-            "--mac-penalty", min=0.0, help="Weight of the MACs in the loss, with --delta."
+            "--mac-penalty",
+            min=0.0,
+            help="With --delta: add the MACs to the loss with this weight.",
         ),
     ] = 0.0
     front_end_share: Annotated[
@@ -126,7 +139,8 @@ class TrainArguments:
             "--front-end-share",
             min=0.0,
             max=1.0,
-            help="Part of the clips with a smoothed front end, and with a floor. 0: plain only.",
+            help="Use a smoothed front end for this share of the clips, and a floor for this share;"
+            " 0 uses the plain front end only.",
         ),
     ] = 0.6
     background_share: Annotated[
@@ -135,7 +149,8 @@ class TrainArguments:
             "--background-share",
             min=0.0,
             max=1.0,
-            help="Part of the words and of the speech with a background at -5 to 28 dB.",
+            help="Mix a background into this share of the words and of the speech, at a"
+            " signal-to-noise ratio of -5 to 28 dB.",
         ),
     ] = 0.62
     epochs: Annotated[
@@ -143,19 +158,25 @@ class TrainArguments:
         typer.Option(
             "--epochs",
             min=1,
-            help="Number of epochs. Default: 96; 7 with --layerwise, 8 with --grow, 10 with"
-            " --from.",
+            help="Train for this many epochs. Default: 96; 7 with --layerwise, 8 with --grow,"
+            " 10 with --from.",
         ),
     ] = None
-    batch: Annotated[int, typer.Option("--batch", min=1, max=65_536, help="Clips per step.")] = 128
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, max=65_536, help="Use this many clips per step.")
+    ] = 128
     rate: Annotated[
         float | None,
         typer.Option(
-            "--rate", min=1e-8, max=1.0, help="Highest learning rate. Default: depends on the plan."
+            "--rate",
+            min=1e-8,
+            max=1.0,
+            help="Use this peak learning rate. Default: it depends on how training starts.",
         ),
     ] = None
     seed: Annotated[
-        int, typer.Option("--seed", min=0, max=8_000_000, help="Seed of all random numbers.")
+        int,
+        typer.Option("--seed", min=0, max=8_000_000, help="Use this seed for all random draws."),
     ] = 1
     cache: Annotated[
         Path | None,
@@ -163,9 +184,9 @@ class TrainArguments:
             "--cache", help="Keep decoded audio in this folder. Default: the user's cache."
         ),
     ] = None
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the stopped run in --out.")] = (
-        False
-    )
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the interrupted run in --out.")
+    ] = False
     threads: ThreadsOption = 0
     device: Annotated[str, typer.Option("--device", help="Train on this device: cpu or cuda.")] = (
         "cpu"

@@ -41,7 +41,7 @@ def make_folder(folder: Path) -> None:
 
 def command() -> str:
     """Return the command as it was typed, without passwords of databases."""
-    from deltakwt.tune.storage import mask_passwords
+    from deltakwt.text import mask_passwords
 
     return shlex.join(["deltakwt", *map(mask_passwords, sys.argv[1:])])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import os
 
     from deltakwt.audio import Sound
-    from deltakwt.listen.spotting import Spotting
+    from deltakwt.listen.spotter import Spotting
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,11 @@ class Result:
     ms: float  # time from samples to logits
     macs: Macs | None = None  # None for a dense run
     nonzeros: NDArray[np.int64] | None = None  # (layers, 9) kept values per site
-    trace: dict[str, NDArray[Any]] | None = field(default=None, repr=False)
+    trace: dict[str, NDArray[Any]] | None = None
+
+    def __repr__(self) -> str:
+        macs = "dense" if self.macs is None else f"{self.macs.model_percent:.1f}% of the MACs"
+        return f"<deltakwt.Result {self.label!r} score={self.score:.3f} {self.ms:.2f} ms, {macs}>"
 
 
 class Model:
@@ -178,7 +182,7 @@ class Model:
 
         `progress` is called with the seconds processed so far.
         """
-        from deltakwt.listen.spotting import spot  # the package above core follows streams
+        from deltakwt.listen.spotter import spot  # the package above core follows streams
 
         return spot(self, sound, sample_rate, setting=setting, progress=progress)
 

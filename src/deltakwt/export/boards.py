@@ -159,6 +159,7 @@ class Host:
         make(folder, "shared")
         self._library = ctypes.CDLL(str((folder / "build" / "host" / "libdk.so").resolve()))
         self._library.dk_macs.restype = ctypes.POINTER(ctypes.c_uint32)
+        self._library.dk_logits.restype = ctypes.POINTER(ctypes.c_float)
         self._labels = labels
 
     def clip(self, samples: NDArray[np.int16], dense: bool = False) -> NDArray[np.float32]:
@@ -174,6 +175,11 @@ class Host:
     def macs(self) -> NDArray[np.int64]:
         """The MACs (6,) of the products of the last inference."""
         return np.array(self._library.dk_macs()[:6], np.int64)
+
+    @property
+    def logits(self) -> NDArray[np.float32]:
+        """The logits (labels,) of the last window of the stream."""
+        return np.array(self._library.dk_logits()[: self._labels], np.float32)
 
     def start(self) -> None:
         """Start a new stream."""

@@ -28,9 +28,12 @@ WORD = Path(__file__).parent / "right.flac"  # "right", spoken by espeak-ng
 # The files of the core that a microcontroller needs. The export puts them into one folder.
 CORE = (
     "include/deltakwt.h",
+    "include/deltakwt_decision.h",
     "src/internal.h",
     "src/frontend.c",
     "src/stream.c",
+    "src/decider.h",
+    "src/decider.c",
     "src/window.h",
     "src/window.c",
     "src/kernels/scalar.c",

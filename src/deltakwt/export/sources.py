@@ -13,7 +13,7 @@ from deltakwt.core.config import CLIP_SAMPLES, FEATURES, FFT_SAMPLES, FRAME_SAMP
 from deltakwt.core.frontend import mel_matrix
 from deltakwt.core.setting import ALL_SITES
 from deltakwt.export.model import BLOCK_VECTORS, GROUP, Export, half, matrices, quantise, vectors
-from deltakwt.listen.decision import POSSIBLE_WORD
+from deltakwt.listen.decision import POSSIBLE_WORD, Decision
 
 TYPES = {
     np.dtype(np.float32): "float",
@@ -85,11 +85,7 @@ def config_source(export: Export) -> str:
         "DK_LABELS": len(config.labels),
         "DK_FRAMES": config.frames,
         "DK_FEATURES": config.features,
-        "DK_HOP_FRAMES": decision.hop_frames,
-        "DK_ONSET_FRAMES": decision.compare_frames,
         "DK_SMOOTH_WINDOWS": decision.smooth,
-        "DK_PATIENCE_WINDOWS": decision.patience,
-        "DK_REFRACTORY_WINDOWS": decision.refractory_windows,
     }
     defines = [f"#define {name} {value}" for name, value in sizes.items()]
     title = f"{export.name}, {export.kind} weights, setting {export.setting}"
@@ -125,13 +121,22 @@ def profile_source(export: Export) -> str:
     front = setting.front_end
     values = f"{int(front.smooth)}, {float(front.floor)!r}, {float(front.quantile)!r}"
     parts.append(f"const dk_front_end_setting dk_front_end = {{{values}}};\n")
-    on = ", ".join(map(number, decision.thresholds(export.config.labels)))
-    parts.append(f"const float dk_on[DK_LABELS] = {{{on}}};")
-    parts.append(f"const float dk_off = {number(decision.off)};")
-    parts.append(f"const float dk_reuse = {number(decision.reuse)};")
-    parts.append(f"const uint32_t dk_reuse_outliers = {decision.outliers_allowed};")
-    parts.append(f"const float dk_maybe = {number(POSSIBLE_WORD)};\n")
+    on = decision.thresholds(export.config.labels)
+    possible = np.where(on <= 1, POSSIBLE_WORD, 2.0)
+    parts.append(f"static const float on[DK_LABELS] = {{{', '.join(map(number, on))}}};")
+    parts.append(f"const dk_decision dk_rule = {{{', '.join(_rule(decision))}, on}};")
+    posteriors = ", ".join(map(number, possible))
+    parts.append(f"const float dk_word_posteriors[DK_LABELS] = {{{posteriors}}};\n")
     return "\n".join(parts)
+
+
+def _rule(decision: Decision) -> list[str]:
+    """Return the members of the core's struct dk_decision before `on`, in their order."""
+    return [
+        *map(str, (decision.hop_frames, decision.compare_frames, decision.outliers_allowed)),
+        *map(number, (decision.reuse, POSSIBLE_WORD, decision.off)),
+        *map(str, (decision.smooth, decision.patience, decision.refractory_windows)),
+    ]
 
 
 # ---------------------------------------------------------------- weights.c

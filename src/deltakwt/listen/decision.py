@@ -1,7 +1,7 @@
 """The decision rule: from the logits of overlapping windows to words.
 
 The rule is small, so that it can be written in C and give the same words
-(native/mcu/src/decision.c). All numbers are float32 unless said otherwise, and `+` is done in the
+(native/src/decider.c). All numbers are float32 unless said otherwise, and `+` is done in the
 order written. w counts the windows from 0; n is `smooth`.
 
 1. Posterior: m = max(l); e_i = float32(exp(double(l_i - m))); sum = e_0 + e_1 + ...; p_i = e_i/sum.

@@ -1,11 +1,20 @@
-"""One run of `deltakwt listen`: sound goes from a source to a spotter, events go to the outputs."""
+"""One run of `deltakwt listen`: sound goes from a source to a spotter, events go to the outputs.
+
+The live view on a terminal is a few lines of text, redrawn in place. It uses plain control
+sequences instead of a terminal library, because drawing four times per second must cost less than
+the keyword spotting itself.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import sys
-from collections.abc import Iterable
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TextIO
 
@@ -15,10 +24,116 @@ from numpy.typing import NDArray
 from deltakwt.listen.decision import Event
 from deltakwt.listen.hooks import Hooks
 from deltakwt.listen.pcm import BadBlock, SourceLost
+from deltakwt.listen.runner import Meter, Reading
 from deltakwt.listen.saved import EventWriter
 from deltakwt.listen.sources import Block
 from deltakwt.listen.spotter import Spotter
-from deltakwt.listen.view import View
+
+REDRAW_SECONDS = 0.25
+MIN_LEVEL = -80.0  # dB, the left end of the level bar
+WORDS_SHOWN = 5  # newest words on the screen
+MAX_BAR = 60  # columns
+NARROW = 60  # below this many columns the last column is left out
+
+
+def level(block: NDArray[np.floating]) -> float:
+    """Return the level (RMS) of a block in dB of full scale."""
+    if not block.size:
+        return MIN_LEVEL
+    power = float(np.mean(np.square(block, dtype=np.float64)))
+    return max(MIN_LEVEL, 10 * math.log10(power + 1e-12))
+
+
+def clock(seconds: float) -> str:
+    """Return '1:02:03' for 3723.4."""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+class View:
+    """Draws the level, the meter and the newest words; `lines` returns the text alone."""
+
+    def __init__(
+        self,
+        out: TextIO,
+        title: str,
+        meter: Meter,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._out, self._title, self._meter, self._now = out, title, meter, now
+        self._words: deque[str] = deque(maxlen=WORDS_SHOWN)
+        self._count = 0
+        self._text = ""  # the newest message
+        self._level = MIN_LEVEL
+        self._drawn = 0  # lines on the screen
+        self._next = 0.0
+        encoding = (getattr(out, "encoding", None) or "ascii").lower()
+        self._full, self._empty = ("█", "░") if "utf" in encoding else ("#", ".")
+
+    def block(self, block: NDArray[np.floating]) -> None:
+        """Take the next block for the level, and redraw if it is time to."""
+        if self._now() >= self._next:
+            self._level = level(block)
+            self.draw()
+
+    def word(self, event: Event) -> None:
+        self._count += 1
+        at = f"{clock(event.start)}.{int(event.start * 10) % 10}"
+        self._words.append(f"{at}  {event.label:<10.10} {event.score:.2f}")
+        self._next = 0.0
+
+    def message(self, message: str) -> None:
+        self._text = message
+        self._next = 0.0
+
+    def draw(self) -> None:
+        """Draw over what was drawn before."""
+        size = shutil.get_terminal_size()
+        width = max(20, _columns(self._out) or size.columns)
+        lines = [line[: width - 1] for line in self.lines(width)]
+        up = f"\x1b[{self._drawn}F" if self._drawn else ""
+        self._out.write(up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
+        self._out.flush()
+        self._drawn = len(lines)
+        self._next = self._now() + REDRAW_SECONDS
+
+    def lines(self, width: int) -> list[str]:
+        """Return the lines for a terminal of that width."""
+        narrow = width < NARROW
+        meter = self._meter
+        time_ = clock(meter.ever.seconds)
+        title = self._title[: max(0, width - len(time_) - 3)]
+        shown = [f"{title:<{min(width, MAX_BAR + 26) - len(time_) - 2}} {time_}", self._bar(width)]
+        head = f"{'':<8}{'MACs':>8}{'M/s':>8}{'CPU':>8}"
+        shown.append(head if narrow else head + f"{'reused':>9}")
+        spans = (("now", meter.now), ("minute", meter.minute), ("start", meter.ever))
+        shown += [_row(name, reading, narrow) for name, reading in spans]
+        shown.append(f"words: {self._count}" + ("" if self._count else " (none yet)"))
+        shown += [f"  {word}" for word in self._words]
+        if self._text:
+            shown.append(f"! {self._text}")
+        return shown
+
+    def _bar(self, width: int) -> str:
+        cells = min(MAX_BAR, width - 20)
+        full = round(cells * (1 - self._level / MIN_LEVEL))
+        return f"level   {self._full * full}{self._empty * (cells - full)} {self._level:4.0f} dB"
+
+
+def _row(name: str, reading: Reading, narrow: bool) -> str:
+    row = (
+        f"{name:<8}{reading.macs_percent:>7.2f}%{reading.macs_per_second / 1e6:>8.1f}"
+        f"{reading.cpu_percent:>7.2f}%"
+    )
+    return row if narrow else row + f"{reading.reused_percent:>8.1f}%"
+
+
+def _columns(out: TextIO) -> int:
+    """Return the width of the terminal that is drawn on, 0 if it is none."""
+    try:
+        return os.get_terminal_size(out.fileno()).columns
+    except (OSError, ValueError):
+        return 0
 
 
 @dataclass

@@ -1,15 +1,18 @@
-"""`Spotter`: push sound as it comes, get the words that were said."""
+"""`Spotter`: push sound as it comes, get the words that were said. `spot` does it for one sound."""
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltakwt.audio import Sound, blocks
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import dense_macs
@@ -22,6 +25,7 @@ from deltakwt.listen.runner import Meter, StreamRunner
 from deltakwt.weights.registry import resolve
 
 MAX_BLOCK = 10 * SAMPLE_RATE  # longer blocks are cut, so that memory is bounded
+PROGRESS_SAMPLES = 10 * SAMPLE_RATE  # between two calls of `progress`
 KEPT_SAMPLES = 6 * SAMPLE_RATE  # samples that can still be read behind the newest block
 MAX_WAITING = 3 * SAMPLE_RATE // 10  # samples that may wait while the sound does not change
 CONFIRM_SCORE = 0.5  # score that a second stage must reach
@@ -245,3 +249,50 @@ class Spotter:
                     continue
             events.append(event)
         return events
+
+
+@dataclass(frozen=True)
+class Spotting:
+    """The words in a sound of any length, and what finding them cost."""
+
+    file: str | None
+    events: list[Event]
+    ms: float  # processor time, without decoding the file
+    seconds: float  # length of the sound
+    windows: int
+    reused: int  # windows that were not computed, because they were close to an earlier one
+    macs_percent: float  # of running the dense model on every window
+    macs_per_second: float  # of sound
+
+
+def spot(
+    model: Model,
+    sound: Sound,
+    sample_rate: int | None = None,
+    *,
+    setting: SettingLike | None = None,
+    decision: Decision | None = None,
+    progress: Callable[[float], None] = lambda seconds: None,
+) -> Spotting:
+    """Find the words in a sound of any length. It is streamed, never held in memory whole.
+
+    The words and their times are those that a `Spotter` finds, which is what it uses.
+    """
+    spotter = Spotter(model, setting=setting, decision=decision)
+    events: list[Event] = []
+    for part in blocks(sound, sample_rate):
+        for start in range(0, len(part), PROGRESS_SAMPLES):
+            events += spotter.push(part[start : start + PROGRESS_SAMPLES])
+            progress(spotter.seconds)
+    events += spotter.flush()
+    used, seconds = spotter.meter.total, spotter.seconds
+    return Spotting(
+        os.fspath(sound) if isinstance(sound, str | os.PathLike) else None,
+        events,
+        1e3 * used.cpu,
+        seconds,
+        used.windows,
+        used.windows - used.computed,
+        spotter.meter.ever.macs_percent,
+        used.macs / seconds,
+    )

@@ -19,7 +19,7 @@ from deltakwt.core.model import Model
 from deltakwt.core.setting import PLAIN, Setting
 from deltakwt.files import write_atomically
 from deltakwt.provenance import command, machine, model_name
-from deltakwt.report import claims, figures, paper
+from deltakwt.report import figures, paper
 from deltakwt.report.page import render
 from deltakwt.report.sections import SECTIONS, accuracy, clips, layers, similarity, storage, timing
 from deltakwt.report.study import WHOLE, Study, draw_sample
@@ -93,7 +93,7 @@ def collect(study: Study, request: Request, progress: Progress) -> Document:
             section.name,
             lambda section=section: section.collect(study),  # type: ignore[misc]
         )
-    document["claims"] = claims.claims(document)
+    document["claims"] = paper.claims(document)
     finished.remove()
     return document
 
@@ -202,7 +202,7 @@ def draw(
     """Write figures, tables and page of a document to `folder`."""
     shown = {**document, "sounds": sounds or {}}
     contents = {section.name: section.show(shown) for section in SECTIONS}
-    contents["claims"] = claims.content(shown)
+    contents["claims"] = paper.claims_content(shown)
     total, pictures = sum(len(part.figures) for part in contents.values()), {}
     for part in contents.values():
         for figure in part.figures:

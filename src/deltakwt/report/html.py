@@ -107,8 +107,8 @@ def digest(text: str) -> str:
 
 
 def asset(name: str) -> str:
-    """Return a text file of this package."""
-    return (files("deltakwt.report") / name).read_text(encoding="utf-8")
+    """Return a text file of the folder `assets`."""
+    return (files("deltakwt.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def audio_address(sound: NDArray[Any]) -> str:

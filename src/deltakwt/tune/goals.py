@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import dense_macs, fewest_macs
 from deltakwt.core.setting import Profile, Profiles, Setting
-from deltakwt.tune.intervals import Z_ONE_SIDED, Interval
-from deltakwt.tune.measure import Evaluator, Measurement
+from deltakwt.tune.measure import Z_ONE_SIDED, Evaluator, Interval, Measurement
 from deltakwt.weights.profiles import load_profiles, save_profiles
 
 RESERVE = 0.5  # standard errors of the loss that a choice keeps in reserve
@@ -24,6 +23,9 @@ LEAST_GROUP_CLIPS = 50  # a smaller group says too little about its loss
 # `accurate` must not lose anything that can be measured.
 NAMED = {"accurate": 0.0, "balanced": 0.25, "fast": 1.0}
 DEFAULT = "accurate"
+
+T = TypeVar("T")
+Values = tuple[float, float]  # loss, cost: less is better
 
 
 class Unreachable(DeltakwtError):
@@ -91,6 +93,25 @@ class Goals:
         if self.max_ms is not None:
             parts.append(f"at most {self.max_ms:g} ms per clip")
         return " and ".join(parts)
+
+
+def pareto(items: Iterable[T], values: Callable[[T], Values]) -> list[T]:
+    """Return the items that no other item beats in loss and cost, cheapest last."""
+    front: list[T] = []
+    best = float("inf")
+    # In the order of loss, the cheapest of equal losses first, an item belongs to the front if it
+    # is cheaper than all before it.
+    for item in sorted(items, key=values):
+        cost = values(item)[1]
+        if cost < best:
+            front.append(item)
+            best = cost
+    return front
+
+
+def dominated(candidate: Values, front: Sequence[Values], slack: float = 0.0) -> bool:
+    """Return whether an item of the front costs no more and loses less, by more than `slack`."""
+    return any(cost <= candidate[1] and loss + slack < candidate[0] for loss, cost in front)
 
 
 @dataclass(frozen=True)

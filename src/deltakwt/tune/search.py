@@ -1,25 +1,33 @@
-"""Stage 1: search with Optuna for one threshold per site and for the front end.
+"""Stage 1: an Optuna study that searches for one threshold per site and for the front end.
 
 Every trial starts on a few clips. Only a setting that no better one clearly dominates is measured
 on more clips, so most of the time is spent on good settings (racing).
+
+The study is stored in `FILE.db` or `sqlite:///FILE`, `postgresql://...`, or `journal:FILE` on a
+shared disk. Any number of processes may work on one study.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import log
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.core.setting import PAPER_SITES, SITES, FrontEndSetting, Setting, Thresholds
+from deltakwt.text import mask_passwords
+from deltakwt.tune.goals import Values, dominated, pareto
 from deltakwt.tune.measure import Evaluator, Measurement
-from deltakwt.tune.storage import database_errors, need_optuna
 
 if TYPE_CHECKING:
     import optuna
+
+FACTS = "deltakwt"  # the attribute of a study that says which model and data it is about
 
 # Lowest and highest threshold of a site. Activations are normalised, so the ranges fit every
 # model; the refinement may leave them.
@@ -45,8 +53,126 @@ CLIPS_GROWTH = 3
 SLACK = 2.0  # standard errors by which a setting must be dominated to be dropped
 STARTUP_TRIALS = 32  # random ones, before the sampler models them
 
-T = TypeVar("T")
-Values = tuple[float, float]  # loss, cost: less is better
+
+class StorageFailed(DeltakwtError):
+    """The database cannot be used: the run failed, the input may be right."""
+
+    exit_code = 1
+
+
+def need_optuna() -> None:
+    """Raise an error that says what to install, or silence Optuna's log."""
+    try:
+        import optuna
+    except ImportError:
+        raise MissingExtra("deltakwt tune", "tune") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+def open_storage(url: str) -> optuna.storages.BaseStorage:
+    """Return the storage that `--storage` names."""
+    need_optuna()
+    import optuna
+
+    kind, _, rest = url.partition(":")
+    with database_errors(url):
+        if kind == "journal":
+            from optuna.storages.journal import JournalFileBackend
+
+            _check_folder(url, Path(rest))
+            return optuna.storages.JournalStorage(JournalFileBackend(rest))
+        address = url if "://" in url else f"sqlite:///{url}"
+        if address.startswith("sqlite:///"):
+            _check_folder(url, Path(address.removeprefix("sqlite:///")))
+        elif address.startswith(("postgresql://", "postgres://")):
+            _need_psycopg()
+            address = "postgresql+psycopg://" + address.partition("://")[2]
+        elif not address.startswith("postgresql+psycopg://"):
+            raise DeltakwtError(
+                f"--storage {mask_passwords(url)}: give a SQLite file, postgresql://... or"
+                " journal:FILE"
+            )
+        return optuna.storages.RDBStorage(address)
+
+
+def _check_folder(url: str, file: Path) -> None:
+    if not file.parent.is_dir():
+        raise DeltakwtError(f"--storage {mask_passwords(url)}: no such folder {file.parent}")
+
+
+def _need_psycopg() -> None:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise MissingExtra("PostgreSQL storage", "tune") from None
+
+
+def open_study(url: str, name: str, facts: dict[str, Any], *, join: bool) -> optuna.Study:
+    """Create the study or continue it. `facts` (model, clips, mix, sites) must equal its own.
+
+    With `join` the study must exist.
+    """
+    storage = open_storage(url)
+    import optuna
+
+    with database_errors(url):
+        try:
+            if join:
+                study = optuna.load_study(study_name=name, storage=storage)
+            else:
+                study = optuna.create_study(
+                    study_name=name,
+                    storage=storage,
+                    directions=["minimize", "minimize"],
+                    load_if_exists=True,
+                )
+        except KeyError:
+            known = ", ".join(sorted(optuna.get_all_study_names(storage))) or "none"
+            raise DeltakwtError(
+                f"--join {name}: no such study in {mask_passwords(url)} (there: {known})"
+            ) from None
+        _check_facts(study, name, facts, created=not join)
+    return study
+
+
+def _check_facts(study: optuna.Study, name: str, facts: dict[str, Any], created: bool) -> None:
+    theirs = study.user_attrs.get(FACTS)
+    if theirs is None:
+        if study.get_trials(deepcopy=False) or not created:
+            raise DeltakwtError(f"study {name}: is not a study of deltakwt; choose another --study")
+        study.set_user_attr(FACTS, facts)
+        return
+    for key, value in facts.items():
+        if theirs.get(key) != value:
+            raise DeltakwtError(
+                f"study {name}: is of another {key} ({theirs.get(key)}, here {value});"
+                " choose another --study"
+            )
+
+
+@contextmanager
+def database_errors(url: str) -> Iterator[None]:
+    """Turn every failure of a database into one line without passwords."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError, OSError) as error:
+        raise _failed(url, error.__cause__ or error) from None
+    except ValueError as error:  # a port that is no number, a password that cannot be decoded
+        if "://" not in url:
+            raise
+        raise _failed(url, error) from None
+
+
+def _failed(url: str, cause: BaseException) -> StorageFailed:
+    # Without the original exception: its message may hold the password.
+    reason = " ".join(mask_passwords(str(cause), url).split()).partition(" (Background on")[0]
+    return StorageFailed(
+        f"--storage {mask_passwords(url)}: the database cannot be used ({reason[:200]});"
+        " finished trials are stored in it: run the same command again to continue"
+    )
 
 
 def parse_sites(text: str, option: str = "--sites") -> tuple[str, ...]:
@@ -58,25 +184,6 @@ def parse_sites(text: str, option: str = "--sites") -> tuple[str, ...]:
         if name not in SITES:
             raise DeltakwtError(f"{option}: unknown site {name!r}; sites are {', '.join(SITES)}")
     return tuple(site for site in SITES if site in names)
-
-
-def pareto(items: Iterable[T], values: Callable[[T], Values]) -> list[T]:
-    """Return the items that no other item beats in loss and cost, cheapest last."""
-    front: list[T] = []
-    best = float("inf")
-    # In the order of loss, the cheapest of equal losses first, an item belongs to the front if it
-    # is cheaper than all before it.
-    for item in sorted(items, key=values):
-        cost = values(item)[1]
-        if cost < best:
-            front.append(item)
-            best = cost
-    return front
-
-
-def dominated(candidate: Values, front: Sequence[Values], slack: float = 0.0) -> bool:
-    """Return whether an item of the front costs no more and loses less, by more than `slack`."""
-    return any(cost <= candidate[1] and loss + slack < candidate[0] for loss, cost in front)
 
 
 def suggest(

@@ -22,10 +22,10 @@ import numpy as np
 
 from deltakwt.core.setting import PAPER_SITES, PLAIN
 from deltakwt.data.speech_commands import Clip, Manifest
+from deltakwt.tune.goals import pareto
 from deltakwt.tune.measure import Evaluator, Measurement
 from deltakwt.tune.refine import adjusted
-from deltakwt.tune.search import make_sampler, pareto, starting_points, suggest
-from deltakwt.tune.storage import need_optuna
+from deltakwt.tune.search import make_sampler, need_optuna, starting_points, suggest
 
 CLASS_SHARES = (0.72, 1.44)  # of the mean: 6 to 12 clips per class when 100 are 12 classes
 MOST_FRONT = 12  # settings that are measured on the full set

@@ -21,6 +21,7 @@ from deltakwt.tune.goals import (
     choose,
     confirm,
     estimate,
+    pareto,
 )
 from deltakwt.tune.measure import Evaluator, Measurement
 from deltakwt.tune.pool import Mix, Pool
@@ -28,14 +29,14 @@ from deltakwt.tune.refine import EVEN_STEPS, Slopes, Walk, walk
 from deltakwt.tune.search import (
     SearchOptions,
     cost_of,
+    database_errors,
     finished,
     knees,
     make_sampler,
-    pareto,
+    open_study,
     search,
     searched_front,
 )
-from deltakwt.tune.storage import database_errors, open_study
 from deltakwt.weights.folder import load_weights
 from deltakwt.weights.registry import resolve
 

@@ -1,6 +1,6 @@
 """The sections of a report, in the order in which they are read."""
 
-from deltakwt.report.section import Section
+from deltakwt.report.page import Section
 from deltakwt.report.sections import accuracy, clips, layers, similarity, storage, theory, timing
 
 SECTIONS: tuple[Section, ...] = (

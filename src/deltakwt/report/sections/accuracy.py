@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from deltakwt.core.setting import DENSE, PLAIN, SITES, Setting
 from deltakwt.report.figures import MHSA, OURS, PROFILE, SOFT, THEIRS, Figure, legend_above, new
-from deltakwt.report.section import Column, Content, Numbers, Section, Table
+from deltakwt.report.page import Column, Content, Numbers, Section, Table
 from deltakwt.report.study import PAPER, WHOLE, Study
 
 # Multiples of the one setting that the paper prints; its other settings are only in a picture.

@@ -21,7 +21,7 @@ from deltakwt.report.figures import (
     new,
 )
 from deltakwt.report.html import audio_address
-from deltakwt.report.section import Column, Content, Numbers, Section, Table
+from deltakwt.report.page import Column, Content, Numbers, Section, Table
 from deltakwt.report.study import PAPER, Study
 
 COLUMNS = (*MHSA_PRODUCTS, "total")

@@ -9,7 +9,7 @@ import numpy as np
 from deltakwt.core.macs import PRODUCTS, dense_macs, fill_macs
 from deltakwt.report import traces
 from deltakwt.report.figures import OURS, PRODUCT_NAMES, Figure, new, number_grid
-from deltakwt.report.section import Column, Content, Numbers, Section, Table
+from deltakwt.report.page import Column, Content, Numbers, Section, Table
 from deltakwt.report.study import Study
 
 CLIPS = 120  # whose layer outputs are compared with the dense ones

@@ -14,7 +14,7 @@ from deltakwt.core.macs import EXACT_ROWS
 from deltakwt.core.setting import ALL_SITES
 from deltakwt.report import paper, traces
 from deltakwt.report.figures import SITE_NAMES, Figure, HeatMap, by_head, number_grid, stacked
-from deltakwt.report.section import Column, Content, Numbers, Section, Table
+from deltakwt.report.page import Column, Content, Numbers, Section, Table
 from deltakwt.report.study import PAPER, Study
 
 CLIPS = 120  # of which the shares of small differences are averaged

@@ -11,7 +11,7 @@ from deltakwt.core.macs import bounds
 from deltakwt.core.reference import encode
 from deltakwt.report import paper
 from deltakwt.report.figures import INK, LINE, MHSA, OURS, PRODUCT_NAMES, SOFT, Figure, new
-from deltakwt.report.section import Cell, Column, Content, Numbers, Section, Table
+from deltakwt.report.page import Cell, Column, Content, Numbers, Section, Table
 from deltakwt.report.study import Study
 
 # A class token, then three tokens of four features. One feature falls below the threshold and comes

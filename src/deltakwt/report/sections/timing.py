@@ -21,7 +21,7 @@ from deltakwt.report.figures import (
     legend_above,
     new,
 )
-from deltakwt.report.section import Column, Content, Numbers, Section, Table
+from deltakwt.report.page import Column, Content, Numbers, Section, Table
 from deltakwt.report.study import Study
 
 CLIPS = 200  # timed one by one
