@@ -90,8 +90,7 @@ int dk_decider_push(dk_decider *d, const float *logits, dk_word *word) {
     const uint64_t window = d->window;
     uint32_t best = 0;
     smooth(d, logits);
-    if (best_word(d, &best) &&
-        (!d->candidate.is_there || d->scores[best] > d->candidate.score)) {
+    if (best_word(d, &best) && (!d->candidate.is_there || d->scores[best] > d->candidate.score)) {
         if (!d->candidate.is_there) d->candidate.window = window;
         d->candidate.is_there = 1;
         d->candidate.label = best;

@@ -1,5 +1,5 @@
-/* Opening model files and WAV files: mapped where the system supports it, else read. This is the only file of
- * the library that calls the operating system. */
+/* Opening model files and WAV files: mapped where the system supports it, else read. This is the
+ * only file of the library that calls the operating system. */
 #define _POSIX_C_SOURCE 200809L
 #include "deltakwt_spotter.h"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
 
 MASK = "***"
 # scheme://user:PASSWORD@host. Like SQLAlchemy, allow / and ? in the password.
@@ -38,6 +37,8 @@ def mask_passwords(text: str, url: str = "") -> str:
 
     The passwords of `url` are replaced wherever they occur, for example in a driver's message.
     """
+    from urllib.parse import unquote  # rarely needed, and slow to import
+
     secrets: list[str] = []
 
     def hide(found: re.Match[str]) -> str:

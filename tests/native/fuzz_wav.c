@@ -1,6 +1,6 @@
-/* fuzz_wav FILE: reads the file cut at every length and with random changes, each copy in a block of
- * exactly its size, so that the address sanitizer sees every read beyond the end. Then prints the
- * samples of the file itself. */
+/* fuzz_wav FILE: reads the file cut at every length and with random changes, each copy in a block
+ * of exactly its size, so that the address sanitizer sees every read beyond the end. Then prints
+ * the samples of the file itself. */
 #include <deltakwt_spotter.h>
 
 #include <stdio.h>

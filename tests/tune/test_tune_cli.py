@@ -177,7 +177,7 @@ def test_an_unreachable_budget_reports_the_nearest_points(
     deltakwt: Run, small_model: Path, full_set: Path, tmp_path: Path
 ) -> None:
     command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "o", *QUICK)
-    done = deltakwt(*command, "--no-refine", "--max-macs", "3.7", "--max-loss", "0")
+    done = deltakwt(*command, "--no-refine", "-q", "--max-macs", "3.7", "--max-loss", "0")
     assert_one_line(done, "no setting found", "nearest:", "% of the MACs", code=1)
     assert not (small_model / "profiles.json").exists()
 

@@ -12,7 +12,8 @@ extern "C" {
 extern const float *const dk_thresholds; /* (DK_LAYERS, DK_SITES), or NULL: dense */
 extern const dk_front_end_setting dk_front_end;
 extern const dk_decision dk_rule;
-extern const float dk_word_posteriors[DK_LABELS]; /* from which a window may hold a word; 2: never */
+extern const float
+    dk_word_posteriors[DK_LABELS]; /* from which a window may hold a word; 2: never */
 
 #ifdef __cplusplus
 }
