@@ -198,19 +198,48 @@ def import_library(interpreter: Interpreter, folder: Path) -> Path:
     return library
 
 
+# nanobind hands Apple's linker a file of Python's names, which zig's does not read.
+APPLE_COMPILER = """\
+#!/bin/bash
+arguments=()
+for argument in "$@"; do
+    case $argument in
+        -Wl,@*) arguments+=(-Wl,-undefined,dynamic_lookup) ;;
+        *) arguments+=("$argument") ;;
+    esac
+done
+exec "{zig}" {language} -target {target} "${{arguments[@]}}"
+"""
+
+
+def write_program(path: Path, text: str) -> Path:
+    """Write a script that can be run."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def compiler(zig: Path, language: str, target: Target, folder: Path) -> str:
+    """Return the compiler as a list of CMake."""
+    if target.system != "Darwin":
+        return f'"{zig}" {language} -target {target.zig}'
+    text = APPLE_COMPILER.format(zig=zig, language=language, target=target.zig)
+    return f'"{write_program(folder / language, text)}"'
+
+
 def toolchain(interpreter: Interpreter, target: Target, folder: Path) -> Path:
     """Write the CMake toolchain file, and the programs that it names."""
     zig = interpreter.zig()
     for tool in ("ar", "ranlib"):
-        path = folder / tool
-        path.write_text(f'#!/bin/sh\nexec "{zig}" {tool} "$@"\n')
-        path.chmod(0o755)
+        write_program(folder / tool, f'#!/bin/sh\nexec "{zig}" {tool} "$@"\n')
     soabi, sosabi = target.soabi, "" if target.system == "Windows" else "abi3"
     lines = [
         f"set(CMAKE_SYSTEM_NAME {target.system})",
         f"set(CMAKE_SYSTEM_PROCESSOR {target.processor})",
-        f'set(CMAKE_C_COMPILER "{zig}" cc -target {target.zig})',
-        f'set(CMAKE_CXX_COMPILER "{zig}" c++ -target {target.zig})',
+        f"set(CMAKE_C_COMPILER {compiler(zig, 'cc', target, folder)})",
+        f"set(CMAKE_CXX_COMPILER {compiler(zig, 'c++', target, folder)})",
+        "set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)",
+        "set(CMAKE_LINK_DEPENDS_USE_LINKER FALSE)",  # zig does not know --dependency-file
         f'set(CMAKE_AR "{folder}/ar")',
         f'set(CMAKE_RANLIB "{folder}/ranlib")',
         f'set(Python_INCLUDE_DIR "{headers(interpreter, target, folder)}")',
@@ -225,6 +254,10 @@ def toolchain(interpreter: Interpreter, target: Target, folder: Path) -> Path:
         kind = "SABI_LIBRARY" if interpreter.stable else "LIBRARY"
         library = import_library(interpreter, folder)
         lines += [f'set(Python_{kind} "{library}")', f'set(Python_LIBRARY "{library}")']
+    if target.system == "Darwin":
+        write_program(folder / "install_name_tool", "#!/bin/sh\n")  # no path to change
+        lines += [f'set(CMAKE_INSTALL_NAME_TOOL "{folder}/install_name_tool")',
+                  'set(CMAKE_OSX_SYSROOT "")']  # fmt: skip
     path = folder / "toolchain.cmake"
     path.write_text("\n".join(lines) + "\n")
     return path
