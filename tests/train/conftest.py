@@ -10,7 +10,7 @@ import pytest
 import soundfile
 
 import_module("deltakwt.train")  # before torch: it sets how threads wait
-pytest.importorskip("torch", reason='needs torch: pip install "deltakwt[train]"')
+pytest.importorskip("torch", reason="needs torch: sh scripts/install-torch.sh")
 
 from deltakwt.train.augment import Recipe  # noqa: E402
 from deltakwt.train.plan import Plan  # noqa: E402

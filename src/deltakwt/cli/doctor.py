@@ -17,6 +17,7 @@ def doctor(json: JsonOption = False) -> None:
 
     The exit code is 1 if a self-test fails.
     """
+    from deltakwt.core.errors import install_line
     from deltakwt.doctor import examine
 
     found = examine()
@@ -30,7 +31,7 @@ def doctor(json: JsonOption = False) -> None:
             text = value if isinstance(value, str) else " ".join(value) or "none"
             rows.add_row(key.replace("_", " "), text)
         for name, there in found["extras"].items():
-            rows.add_row(f"extra {name}", "yes" if there else f"pip install 'deltakwt[{name}]'")
+            rows.add_row(f"extra {name}", "yes" if there else install_line(name))
         for test in found["self_test"]:
             rows.add_row(test["test"], f"{'ok' if test['ok'] else 'FAILED'}: {test['found']}")
         console().print(rows)

@@ -14,7 +14,7 @@ from deltakwt.cli.common import print_json
 from deltakwt.cli.options import with_options
 from deltakwt.cli.train_options import TrainArguments
 from deltakwt.core.config import KEYWORDS, SILENCE, SIZES, UNKNOWN, Config
-from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError, MissingExtra
 
 if TYPE_CHECKING:
     from deltakwt.train.loop import Progress
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 def train(options: TrainArguments) -> None:
     """Train a Keyword Transformer from random weights, from a model, or from a wider copy."""
     if find_spec("torch") is None:
-        raise DeltakwtError('training needs torch; install it with: pip install "deltakwt[train]"')
+        raise MissingExtra("training", "train")
     options.check()
     from deltakwt.train import training
 

