@@ -1,5 +1,10 @@
 """The exceptions that are meant for users."""
 
+import errno
+
+# A disk that is full or broken, a quota, a limit of the size of files.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
 
 class DeltakwtError(Exception):
     """Bad input, or something that is missing.
@@ -12,8 +17,23 @@ class DeltakwtError(Exception):
     exit_code = 2
 
 
+class DiskFailed(DeltakwtError):
+    """A file could not be written because the disk is full or broken."""
+
+    exit_code = 1
+
+
 class MissingExtra(DeltakwtError):
     """An optional dependency is not installed."""
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs an extra: pip install 'deltakwt[{extra}]'")
+
+
+def is_disk_failure(error: BaseException | None) -> bool:
+    """Return whether an error was caused by a disk that is full or broken."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

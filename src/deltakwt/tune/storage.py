@@ -88,7 +88,8 @@ def open_storage(url: str) -> optuna.storages.BaseStorage:
                 f"--storage {mask_passwords(url)}: give a SQLite file, postgresql://... or"
                 " journal:FILE"
             )
-        return optuna.storages.RDBStorage(address)
+        # A server that was restarted since the last query costs a new connection, not the run.
+        return optuna.storages.RDBStorage(address, engine_kwargs={"pool_pre_ping": True})
 
 
 def _check_folder(url: str, file: Path) -> None:
