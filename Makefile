@@ -9,16 +9,17 @@ C_SOURCES = $(shell find native tests benchmarks -name '*.[ch]' -o -name '*.cpp'
 # Seconds for each fuzz target.
 SECONDS ?= 60
 
-.PHONY: help demo test lint format dev fuzz test-sanitize clean
+.PHONY: help demo test lint format dev sbom fuzz test-sanitize clean
 
 help:
 	@echo 'make demo           install into .venv and spot the words in examples/clips'
 	@echo 'make test           install what the tests need, lint, run every test'
-	@echo 'make lint           ruff, mypy, vulture, codespell, clang-format'
+	@echo 'make lint           ruff, mypy, vulture, codespell, clang-format, pip-audit'
 	@echo 'make format         rewrite the sources as lint wants them'
-	@echo 'make dev            install for development: Python files in place, C rebuilt on import'
+	@echo 'make dev            install pinned packages for development, Python files in place'
 	@echo 'make test-sanitize  the C core under the address and undefined-behaviour sanitizers'
 	@echo 'make fuzz           fuzz every reader of files for SECONDS=60 each'
+	@echo 'make sbom           build the wheel and list what is in it (dist/*.cdx.json)'
 	@echo 'make clean          remove .venv and everything built'
 
 demo: $(VENV)/base.done
@@ -37,6 +38,7 @@ lint: $(VENV)/test.done
 	$(BIN)/vulture
 	$(BIN)/codespell
 	$(BIN)/clang-format --dry-run -Werror $(C_SOURCES)
+	$(BIN)/python scripts/audit.py
 
 format: $(VENV)/test.done
 	$(BIN)/ruff check --fix .
@@ -51,8 +53,12 @@ fuzz: $(VENV)/test.done
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS) $(FUZZ)
 
 dev: $(VENV)/pip.done
-	$(BIN)/pip install -q 'scikit-build-core>=0.10' 'nanobind>=2.4' cmake ninja
+	$(BIN)/pip install -q --require-hashes -r requirements-dev.txt
 	$(BIN)/pip install -q --no-build-isolation -Ceditable.rebuild=true -e '.[test]'
+
+sbom: $(VENV)/pip.done
+	$(BIN)/pip wheel -q --no-deps -w dist .
+	$(BIN)/python scripts/sbom.py dist/*.whl
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

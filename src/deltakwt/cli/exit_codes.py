@@ -22,10 +22,10 @@ def exit_code_of(error: BaseException) -> int:
 
 def describe(error: BaseException) -> str:
     """Return one line about an error that no command expected."""
-    if isinstance(error, MemoryError):
+    no_thread = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+    if isinstance(error, MemoryError) or no_thread:
         detail = f" ({error})" if str(error) else ""
         return f"not enough memory{detail}; close other programs or raise the limit"
     if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}"
+        return f"{error.filename or 'output'}: {error.strerror}"
     return f"unexpected {type(error).__name__}: {error} (--debug shows where)"

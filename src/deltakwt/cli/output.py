@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,6 +19,8 @@ def claim_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DeltakwtError(f"--out {folder}: cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):  # before any time is spent
+        raise DeltakwtError(f"--out {folder}: cannot be written: read-only, or not permitted")
     _claims.enter_context(locked(folder))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -179,7 +180,9 @@ def search(
             try:
                 _run_trial(study, trial, evaluator, options)
             except BaseException:
-                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                # The trial may be told already (a signal), and the database may be lost.
+                with suppress(Exception):
+                    study.tell(trial, state=optuna.trial.TrialState.FAIL)
                 raise
         report(min(done, options.trials), options.trials)
 
