@@ -38,7 +38,7 @@ def assert_stopped(program: Program, number: int) -> None:
 def test_eval(trained: str, many_clips: Path, tmp_path: Path, number: int) -> None:
     manifest = tmp_path / "clips.json"
     options = ("--manifest", manifest, "--threads", "1", "--profile", "dense")
-    program = Program("eval", "--model", trained, "--data", many_clips, *options)
+    program = Program("eval", "--model", trained, "--data", many_clips, *options, "-q")
     program.wait_until(manifest.exists)
     assert_stopped(program, number)
     assert len(load_manifest(manifest, many_clips).clips) > 3000
@@ -50,7 +50,7 @@ def test_tune(small_model: Path, full_set: Path, tmp_path: Path, number: int) ->
     out = tmp_path / "out"
     command = ("tune", "--model", small_model, "--data", full_set, "--out", out, *MIX)
     command += ("--trial-clips", "24", "--no-refine", "--max-macs", "99", "--trials")
-    program = Program(*command, "100000")
+    program = Program(*command, "100000", "-q")
     program.wait_until(lambda: trials(out / "study.db") >= 2)
     assert_stopped(program, number)
     kept = trials(out / "study.db")
@@ -78,7 +78,7 @@ def trials(database: Path) -> int:
 def test_sweep(small_model: Path, test_set: Path, tmp_path: Path, number: int) -> None:
     out = tmp_path / "out"
     command = ("sweep", "--model", small_model, "--data", test_set, "--out", out)
-    program = Program(*command, "--subset", "12", "--trials", "100000")
+    program = Program(*command, "--subset", "12", "--trials", "100000", "-q")
     program.wait_until((out / "subset.json").exists)
     assert_stopped(program, number)
     assert set(whole_tree(out)) == {"subset.json"}
@@ -90,7 +90,7 @@ def test_report(small_model: Path, test_set: Path, tmp_path: Path, number: int) 
     pytest.importorskip("matplotlib", reason="needs matplotlib")
     out = tmp_path / "out"
     command = ("report", "--model", small_model, "--data", test_set, "--out", out)
-    program = Program(*command, "--threads", "1")
+    program = Program(*command, "--threads", "1", "-q")
     program.wait_until((out / ".unfinished.json").exists)
     assert_stopped(program, number)
     assert not (out / "report.html").exists()
@@ -106,7 +106,7 @@ def test_report(small_model: Path, test_set: Path, tmp_path: Path, number: int) 
 @BOTH
 def test_export(tmp_path: Path, number: int) -> None:
     out = tmp_path / "out"
-    program = Program("export", "--model", "kwt-3", "--weights", "f32", "--out", out)
+    program = Program("export", "--model", "kwt-3", "--weights", "f32", "--out", out, "-q")
     program.wait_until((out / "src" / "stream.c").exists)
     assert_stopped(program, number)
     assert not out.exists()
