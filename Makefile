@@ -9,19 +9,20 @@ C_SOURCES = $(shell find native tests benchmarks -name '*.[ch]' -o -name '*.cpp'
 # Seconds for each fuzz target.
 SECONDS ?= 60
 
-.PHONY: help demo test lint format dev fuzz test-sanitize wheels test-wheels container clean
+.PHONY: help demo test lint format dev sbom fuzz test-sanitize wheels test-wheels container clean
 
 help:
 	@echo 'make demo           install into .venv and spot the words in examples/clips'
 	@echo 'make test           install what the tests need, lint, run every test'
-	@echo 'make lint           ruff, mypy, vulture, codespell, clang-format'
+	@echo 'make lint           ruff, mypy, vulture, codespell, clang-format, pip-audit'
 	@echo 'make format         rewrite the sources as lint wants them'
-	@echo 'make dev            install for development: Python files in place, C rebuilt on import'
+	@echo 'make dev            install pinned packages for development, Python files in place'
 	@echo 'make test-sanitize  the C core under the address and undefined-behaviour sanitizers'
 	@echo 'make fuzz           fuzz every reader of files for SECONDS=60 each'
 	@echo 'make wheels         cross-compile the wheels of every platform into dist, and check them'
 	@echo 'make test-wheels    run the wheels in dist: Pythons of this machine, qemu, wine'
 	@echo 'make container      build the container image with buildah'
+	@echo 'make sbom           build the wheel and list what is in it (dist/*.cdx.json)'
 	@echo 'make clean          remove .venv and everything built'
 
 demo: $(VENV)/base.done
@@ -41,6 +42,7 @@ lint: $(VENV)/test.done
 	$(BIN)/vulture
 	$(BIN)/codespell
 	$(BIN)/clang-format --dry-run -Werror $(C_SOURCES)
+	$(BIN)/python scripts/audit.py
 
 format: $(VENV)/test.done
 	$(BIN)/ruff check --fix .
@@ -67,8 +69,12 @@ container:
 	buildah build --format docker --tag deltakwt --file Containerfile .
 
 dev: $(VENV)/torch.done
-	$(BIN)/pip install -q 'scikit-build-core>=0.10' 'nanobind>=2.4' cmake ninja
+	$(BIN)/pip install -q --require-hashes -r requirements-dev.txt
 	$(BIN)/pip install -q --no-build-isolation -Ceditable.rebuild=true -e '.[test]'
+
+sbom: $(VENV)/pip.done
+	$(BIN)/pip wheel -q --no-deps -w dist .
+	$(BIN)/python scripts/sbom.py dist/*.whl
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

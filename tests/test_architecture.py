@@ -16,7 +16,7 @@ SOURCE = PROJECT / "src" / "deltakwt"
 # A module may import from its own layer and from the layers before it.
 LAYERS = (
     ("core",),
-    ("audio", "files", "provenance", "text"),
+    ("audio", "files", "locks", "provenance", "text"),
     ("weights",),
     ("listen",),
     ("data",),

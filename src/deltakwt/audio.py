@@ -125,7 +125,7 @@ def _decoded_file(name: str, descriptor: int) -> Iterator[tuple[int, NDArray[Any
         with soundfile.SoundFile(descriptor, closefd=False) as file:
             if not 1 <= file.channels <= MAX_CHANNELS:
                 raise DeltakwtError(f"{name}: {file.channels} channels, at most {MAX_CHANNELS}")
-            _check_whole_wav(name, file)
+            check_whole_wav(name, file)
             read, frames = 0, max(1, BLOCK_VALUES // file.channels)
             while len(block := file.read(frames, dtype="float32", always_2d=True)):
                 read += len(block)
@@ -137,7 +137,7 @@ def _decoded_file(name: str, descriptor: int) -> Iterator[tuple[int, NDArray[Any
         raise DeltakwtError(f"{name}: not readable as sound: {reason}") from error
 
 
-def _check_whole_wav(name: str, file: soundfile.SoundFile) -> None:
+def check_whole_wav(name: str, file: soundfile.SoundFile) -> None:
     """Refuse a WAV file that was cut short. libsndfile only notes this in its log.
 
     Programs that do not know the length yet write a size of almost 2 or 4 GiB: that is accepted.

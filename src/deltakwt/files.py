@@ -169,12 +169,16 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside `path`, then rename: a reader sees the old file or the new one, never a part."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    name = None
     try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:100]}.")
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
         Path(name).chmod(0o644)
         Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
+    except BaseException as error:
+        if name is not None:
+            Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename, error.filename2 = os.fspath(path), None  # not the name beside it
         raise

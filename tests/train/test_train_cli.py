@@ -107,17 +107,20 @@ def test_what_cannot_be_trained_ends_in_one_line(
     assert len(said.strip().splitlines()) == 1
 
 
-def test_ctrl_c_keeps_the_run_and_says_how_to_continue(toy_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_the_run_and_says_how_to_continue(
+    toy_data: Path, tmp_path: Path, number: int
+) -> None:
     command = [sys.executable, "-m", "deltakwt", "train", "--out", "run", "--data", str(toy_data)]
     command += ["--words", "low,high", "--epochs", "500", "--batch", "16", "--threads", "1"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     first = process.stderr.readline()  # printed after the first step
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     rest = process.communicate(timeout=60)[1]
     assert "epoch 0/500" in first
     assert "deltakwt train --resume --out run" in rest
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     plan, state = checkpoint.load(tmp_path / "run")
     assert plan.epochs == 500
     assert 0 < state.step < 20

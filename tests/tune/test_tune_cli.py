@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +15,7 @@ import numpy as np
 import optuna
 import pytest
 import soundfile
+from postgres import running_server
 
 from deltakwt.core.config import Config
 from deltakwt.core.model import load
@@ -197,39 +195,9 @@ def test_a_study_of_another_model_is_refused(
 
 @pytest.fixture
 def postgresql() -> Iterator[str]:
-    """A PostgreSQL server on a free port; it refuses to run as root."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    initdb = str(found[-1]) if found else shutil.which("initdb")
-    if initdb is None:
-        pytest.skip("needs a PostgreSQL server: Debian's package postgresql is not installed")
-    bin_folder = Path(initdb).parent
-    kept = tempfile.TemporaryDirectory()  # pytest's own folders are closed to other users
-    home = Path(kept.name)
-    as_user: list[str] = []
-    if os.geteuid() == 0:
-        if shutil.which("runuser") is None:
-            pytest.skip("PostgreSQL does not run as root and there is no runuser")
-        as_user = ["runuser", "-u", "postgres", "--"]
-        shutil.chown(home, "postgres")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    data, log = home / "data", home / "log"
-    subprocess.run(
-        [*as_user, initdb, "-D", data, "-A", "trust", "-U", "tuner", "--no-sync"],
-        check=True,
-        capture_output=True,
-        cwd="/",
-    )
-    options = f"-p {port} -k {home} -c listen_addresses=127.0.0.1 -c fsync=off"
-    control = [*as_user, bin_folder / "pg_ctl", "-D", data, "-l", log, "-w"]
-    subprocess.run([*control, "-o", options, "start"], check=True, capture_output=True, cwd="/")
-    try:
-        yield f"postgresql://tuner@127.0.0.1:{port}/postgres"
-    finally:
-        stop = [*control, "-m", "immediate", "stop"]
-        subprocess.run(stop, check=False, capture_output=True, cwd="/")
-        kept.cleanup()
+    """The URL of a PostgreSQL server."""
+    with running_server() as server:
+        yield server.url
 
 
 def test_two_workers_share_a_study_in_postgresql_and_survive_a_killed_one(

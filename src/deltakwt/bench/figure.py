@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from itertools import cycle
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 from deltakwt.core.errors import MissingExtra
+from deltakwt.files import write_atomically
 
 OURS, OTHERS, INK, SOFT = "#0f7b8a", "#9aa1a9", "#1c2128", "#68727f"
 PART_NAMES = {"words": "words", "noise": "real noise", "zero": "digital silence"}
@@ -44,8 +46,10 @@ def draw(document: dict[str, Any], path: Path) -> None:
         f" {machine['processor']} ({machine['kernels']}) · {document['command']}"
     )
     figure.supxlabel("\n".join(wrap(stamp, 60 * len(parts))), fontsize=6, color=SOFT)
-    figure.savefig(path, dpi=140, facecolor="white")
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=140, facecolor="white")
     pyplot.close(figure)
+    write_atomically(path, picture.getvalue())
 
 
 def _bars(axis: Any, rows: list[dict[str, Any]], part: str) -> None:

@@ -12,6 +12,7 @@ import typer
 
 import deltakwt
 from deltakwt.cli.common import run, stop_on_sigterm
+from deltakwt.cli.exit_codes import INTERRUPTED
 
 COMPLETION = "_DELTAKWT_COMPLETE"  # the variable with which a shell asks for completions
 
@@ -115,4 +116,8 @@ def main() -> None:
 
         completion_init()
     arguments = sys.argv[1:]
-    sys.exit(run(build(_needed(arguments)), arguments))
+    try:
+        app = build(_needed(arguments))
+    except KeyboardInterrupt:  # while modules are imported
+        sys.exit(INTERRUPTED)
+    sys.exit(run(app, arguments))

@@ -22,6 +22,7 @@ from deltakwt.cli.common import (
     progress,
     table,
 )
+from deltakwt.cli.output import claim_folder
 from deltakwt.core.errors import DeltakwtError
 
 
@@ -85,28 +86,24 @@ def bench(
         clips, noise, rounds, tuple(peer or PEERS), tuple(isa or ()), seed, growth, breakdown
     )
     if out is not None:
-        _make_folder(out)
+        claim_folder(out)
     with progress("benchmark") as bar:
         document = benchmark(
             loaded, weights, path, data, options, lambda text: bar.tell(text), bar.update
         )
     if out is not None:
         from deltakwt.bench.figure import draw
+        from deltakwt.files import write_atomically
 
         name = "bench-" + document["model"].replace(" ", "-")
-        (out / f"{name}.json").write_text(json_module.dumps(document, indent=1) + "\n")
+        write_atomically(
+            out / f"{name}.json", (json_module.dumps(document, indent=1) + "\n").encode()
+        )
         draw(document, out / f"{name}.png")
     if json:
         print_json(document)
     else:
         _print(document)
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DeltakwtError(f"--out {out}: cannot be made ({error.strerror})") from None
 
 
 def _grown(loaded: Any, weights: Any, size: str) -> tuple[Any, Any]:

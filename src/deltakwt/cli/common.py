@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
+from deltakwt.cli.exit_codes import DONE, INTERRUPTED, describe, exit_code_of
+from deltakwt.cli.output import release_folders
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.text import one_line, printable
 
@@ -80,20 +82,18 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output has ended, as `head` does
         _discard_output()
-        return 0
+        return DONE
     except KeyboardInterrupt:
         fail("interrupted")
-        return 130
-    except DeltakwtError as error:
-        if debug:
-            traceback.print_exc()
-        fail(str(error))
-        return error.exit_code
+        return INTERRUPTED
     except Exception as error:
         if debug:
             traceback.print_exc()
-        fail(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
-        return 1
+        fail(str(error) if isinstance(error, DeltakwtError) else describe(error))
+        _discard_unwritable_output()
+        return exit_code_of(error)
+    finally:
+        release_folders()
     return code
 
 
@@ -138,6 +138,14 @@ def _discard_output() -> None:
     """Send the rest of the output nowhere, so that closing stdout at exit does not fail."""
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
+
+
+def _discard_unwritable_output() -> None:
+    """Discard output that cannot be written, for example to a full disk."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _discard_output()
 
 
 def stop_on_sigterm() -> None:

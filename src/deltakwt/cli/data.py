@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from deltakwt.cli.common import JsonOption, console, print_json, progress, table
+from deltakwt.cli.output import claim_folder
 
 
 def register(app: typer.Typer) -> None:
@@ -38,6 +39,7 @@ def get(
     folder = out / corpus.folder
     new = not folder.exists()
     if new:
+        claim_folder(out)
         with progress(f"downloading {name}", "bytes") as bar:
             archive = corpora.download(corpus, out, bar.update)
         with progress(f"unpacking {name}", "bytes") as bar:

@@ -23,6 +23,7 @@ from deltakwt.cli.common import (
     progress,
     table,
 )
+from deltakwt.cli.output import claim_folder
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def report(
     if split not in ("test", "val"):
         raise DeltakwtError(f"--split {split}: must be test or val")
     loaded = load_model(model, profile, thresholds)
+    claim_folder(out)
     request = Request(data, out, split, seed, limit, clips, threads)
     with progress("measuring") as bar:
         document, sounds = measure(loaded, request, bar.update)

@@ -21,11 +21,11 @@ from deltakwt.cli.common import (
     progress,
     table,
 )
+from deltakwt.cli.output import claim_folder
 from deltakwt.cli.tune_show import (
     SeedOption,
     command,
     list_failed,
-    make_folder,
     output_folder,
     write_json,
 )
@@ -111,7 +111,7 @@ def sweep(arguments: SweepArguments) -> None:
     )
     subset = draw_subset(manifest, arguments.subset, seed)
     folder = output_folder(arguments.out, "sweep", arguments.model)
-    make_folder(folder)
+    claim_folder(folder)
     subset.save(folder / "subset.json")
     name = f"{arguments.data.name} {arguments.split}"
     small = _evaluator(model, subset, f"{len(subset.clips)} clips of {name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from dataclasses import replace
 from importlib.util import find_spec
@@ -51,7 +52,7 @@ def train(options: TrainArguments) -> None:
         made = training.train(request, reporter)
     if made is None:
         typer.echo(f"stopped; continue with: deltakwt train --resume --out {options.out}", err=True)
-        raise typer.Exit(130)
+        raise typer.Exit(128 + reporter.signal)
     accuracy, facts = made.training["validation"], made.training
     if options.as_json:
         print_json({"model": str(options.out), "validation": accuracy, "training": facts})
@@ -166,6 +167,7 @@ class ProgressReporter:
     def __init__(self) -> None:
         self.quiet = os.environ.get("RANK", "0") != "0"  # set by torchrun
         self.last_line = 0.0
+        self.signal = int(signal.SIGINT)  # that ended the run, if one did
 
     def __enter__(self) -> ProgressReporter:
         from rich.console import Console
@@ -187,6 +189,10 @@ class ProgressReporter:
         """Show how much of the preparation is done."""
         self.bars.update(self.task, description=what, completed=done, total=total)
         self._line(f"{what} {done}/{total}", urgent=False)
+
+    def stopped(self, signal_number: int) -> None:
+        """Remember the signal, for the exit code."""
+        self.signal = signal_number
 
     def warn(self, line: str) -> None:
         """Show a warning."""

@@ -21,11 +21,11 @@ from deltakwt.cli.common import (
     progress,
 )
 from deltakwt.cli.options import with_options
+from deltakwt.cli.output import claim_folder
 from deltakwt.cli.sweep import SweepArguments, sweep
 from deltakwt.cli.tune_show import (
     SeedOption,
     list_failed,
-    make_folder,
     output_folder,
     save_tuning,
     show_tuning,
@@ -192,7 +192,7 @@ def tune(arguments: TuneArguments) -> None:
     model = load_model(arguments.model, profile="dense")
     options.goals.check(model.config)
     if arguments.join is None:
-        make_folder(folder)
+        claim_folder(folder)
     pool, test = _pools(model, arguments, options)
     options = replace(options, clips=min(options.clips, len(pool)))
     if arguments.join is not None:

@@ -31,14 +31,6 @@ def output_folder(out: Path | None, command: str, model: str) -> Path:
     return out or Path(f"{command}-{model_name(model)}")
 
 
-def make_folder(folder: Path) -> None:
-    """Create the folder of `--out`."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DeltakwtError(f"--out {folder}: cannot be made: {error.strerror}") from None
-
-
 def command() -> str:
     """Return the command as it was typed, without passwords of databases."""
     from deltakwt.text import mask_passwords

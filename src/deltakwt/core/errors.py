@@ -1,5 +1,9 @@
 """The exceptions that are meant for users."""
 
+import errno
+
+# A disk that is full or broken, a quota, a limit of the size of files.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # The index of PyTorch's builds without CUDA. Elsewhere a Linux torch brings CUDA, 2.7 GB.
 CPU_TORCH = "--extra-index-url https://download.pytorch.org/whl/cpu"
 
@@ -13,6 +17,12 @@ class DeltakwtError(Exception):
     """
 
     exit_code = 2
+
+
+class DiskFailed(DeltakwtError):
+    """A file could not be written because the disk is full or broken."""
+
+    exit_code = 1
 
 
 class MissingExtra(DeltakwtError):
@@ -39,3 +49,12 @@ def install_line(extra: str) -> str:
         return f"pip install '.[{extra}]' in the source tree"
     where = f" {CPU_TORCH}" if any(name.startswith("torch") for name in names) else ""
     return f"pip install{where} " + " ".join(f"'{name}'" for name in names)
+
+
+def is_disk_failure(error: BaseException | None) -> bool:
+    """Return whether an error was caused by a disk that is full or broken."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError, is_disk_failure
 from deltakwt.data.sources import DataSource, write_source
 from deltakwt.weights.download import DownloadFailed, Progress, fetch, sha256, unpack
 
@@ -77,8 +77,11 @@ def extract(corpus: Corpus, archive: Path, progress: Progress) -> Path:
     folder = archive.parent / corpus.folder
     try:
         unpack(archive, folder, progress)
-    finally:
-        archive.unlink()  # unpacked, or damaged
+    except DeltakwtError as error:
+        if not is_disk_failure(error):
+            archive.unlink()  # damaged
+        raise
+    archive.unlink()
     name = f"Speech Commands {corpus.name}"
     write_source(folder, DataSource(name, "CC BY 4.0", corpus.url, ATTRIBUTION))
     return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from deltakwt.audio import read_blocks
 from deltakwt.core.config import SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.cache import find_recordings
+from deltakwt.files import write_atomically
 
 LENGTH = 12_800  # samples kept of a response: 0.8 s
 BEFORE_PEAK = 16  # samples kept before the direct sound
@@ -38,7 +40,9 @@ def open_rooms(name: str, home: Path, seed: int = 0) -> tuple[Responses, dict[st
     made = simulate_rooms(COUNT, seed)
     try:
         home.mkdir(parents=True, exist_ok=True)
-        np.save(path, made, allow_pickle=False)
+        content = io.BytesIO()
+        np.save(content, made, allow_pickle=False)
+        write_atomically(path, content.getvalue())
     except OSError as error:
         raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
     return made, {}

@@ -7,6 +7,7 @@ wanted split. Answers are kept beside the events: a review can be interrupted an
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
@@ -19,8 +20,14 @@ from numpy.typing import NDArray
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.speech_commands import NOISE_FOLDER, SPLITS, split_of
-from deltakwt.files import read_json_lines
-from deltakwt.listen.saved import MAX_BYTES, SavedEvent, is_plain_label, read_saved
+from deltakwt.files import read_json_lines, write_atomically
+from deltakwt.listen.saved import (
+    MAX_BYTES,
+    SavedEvent,
+    append_line,
+    is_plain_label,
+    read_saved,
+)
 
 REVIEWED = "reviewed.jsonl"
 BARS = " ▁▂▃▄▅▆▇█"
@@ -57,8 +64,7 @@ def unreviewed(folder: Path) -> list[SavedEvent]:
 def write_answer(folder: Path, file: str, label: str) -> None:
     """Append the answer about one event."""
     try:
-        with (folder / REVIEWED).open("a", encoding="utf-8") as out:
-            out.write(json.dumps({"file": file, "label": label}) + "\n")
+        append_line(folder / REVIEWED, json.dumps({"file": file, "label": label}) + "\n")
     except OSError as error:
         raise DeltakwtError(f"{folder / REVIEWED}: cannot be written: {error.strerror}") from error
 
@@ -104,8 +110,6 @@ def read_sound(folder: Path, saved: SavedEvent) -> NDArray[np.float32]:
 
 def write_clips(folder: Path, out: Path, split: str) -> dict[str, int]:
     """Write all reviewed events as clips below `out`, and return how many of each label."""
-    import soundfile
-
     if split not in SPLITS:
         raise DeltakwtError(f"--split {split}: must be one of {', '.join(SPLITS)}")
     answers = read_answers(folder)
@@ -126,12 +130,19 @@ def write_clips(folder: Path, out: Path, split: str) -> dict[str, int]:
         path = out / place / clip_name(saved.file, split)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            soundfile.write(str(path), sound, SAMPLE_RATE, "PCM_16")
-        except (OSError, soundfile.LibsndfileError) as error:
-            path.unlink(missing_ok=True)
-            raise DeltakwtError(f"{path}: cannot be written: {error}") from error
+            write_atomically(path, _wav(sound))
+        except OSError as error:
+            raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
         counts[label] = counts.get(label, 0) + 1
     return dict(sorted(counts.items()))
+
+
+def _wav(sound: NDArray[np.float32]) -> bytes:
+    import soundfile
+
+    content = io.BytesIO()
+    soundfile.write(content, sound, SAMPLE_RATE, format="WAV", subtype="PCM_16")
+    return content.getvalue()
 
 
 def _window(sound: NDArray[np.float32], saved: SavedEvent) -> NDArray[np.float32]:

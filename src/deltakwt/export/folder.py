@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from deltakwt.audio import read_clip
 from deltakwt.core.config import CLIP_SAMPLES
 from deltakwt.core.engine import Engine, Run
-from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError, DiskFailed
 from deltakwt.core.setting import Thresholds
 from deltakwt.export.model import Export
 from deltakwt.export.readme import readme_source
@@ -22,6 +22,7 @@ from deltakwt.export.sources import (
     tables_source,
     weights_source,
 )
+from deltakwt.locks import locked
 
 WORD = Path(__file__).parent / "right.flac"  # "right", spoken by espeak-ng
 
@@ -69,17 +70,40 @@ def run_clip(export: Export, engine: Engine, samples: NDArray[np.int16]) -> Run:
 def write_folder(export: Export, out: Path) -> None:
     """Write the export into `out`, which must be new or empty. After a failure, remove it again."""
     export.check_board()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise DeltakwtError(f"{out}: exists already and is not empty; choose another --out")
     existed = out.exists()
     try:
-        _write(export, out)
-    except BaseException as error:
-        if not existed:
-            shutil.rmtree(out, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise DeltakwtError(f"{out}: cannot be written: {error.strerror}") from error
-        raise
+        out.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise DeltakwtError(f"{out}: is a file; choose another --out") from None
+    except OSError as error:
+        raise DeltakwtError(f"{out}: cannot be made: {error.strerror}") from error
+    with locked(out):
+        if any(out.iterdir()):
+            raise DeltakwtError(f"{out}: exists already and is not empty; choose another --out")
+        try:
+            _write(export, out)
+        except BaseException as error:
+            _remove(out, keep_folder=existed)
+            if isinstance(error, OSError | shutil.Error):
+                raise _unwritable(out, error) from error
+            raise
+
+
+def _remove(out: Path, keep_folder: bool) -> None:
+    """Remove what was written of an export that failed."""
+    for entry in out.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+    if not keep_folder:
+        out.rmdir()
+
+
+def _unwritable(out: Path, error: OSError) -> DeltakwtError:
+    if isinstance(error, shutil.Error):  # copytree's list of (from, to, reason)
+        return DiskFailed(f"{out}: cannot be written: {error.args[0][0][2]}")
+    return DeltakwtError(f"{out}: cannot be written: {error.strerror}")
 
 
 def _write(export: Export, out: Path) -> None:

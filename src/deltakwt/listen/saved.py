@@ -8,6 +8,7 @@ yet. A WAV file without its line is never left behind, not even if the disk is f
 from __future__ import annotations
 
 import errno
+import io
 import json
 import math
 import os
@@ -21,7 +22,7 @@ import numpy as np
 
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.files import read_json_lines
+from deltakwt.files import read_json_lines, write_atomically
 from deltakwt.listen.decision import Event
 from deltakwt.listen.spotter import Spotter
 
@@ -37,7 +38,8 @@ class EventWriter:
     def __init__(self, folder: Path, spotter: Spotter, facts: Mapping[str, str]) -> None:
         self.folder, self.spotter, self.facts = folder, spotter, dict(facts)
         self.count = 0
-        self._run = time.strftime("%Y%m%dT%H%M%S")
+        # With the process: runs that began in the same second may share the folder.
+        self._run = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
         self._waiting: list[Event] = []  # events whose sound has not ended yet
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -68,17 +70,19 @@ class EventWriter:
         name = _free_name(self.folder, f"{self._run}-{self.count:04d}-{label}")
         line = {"file": name, **event.to_json(), "clip": MARGIN / SAMPLE_RATE, **self.facts}
         path = self.folder / name
+        content = io.BytesIO()
+        soundfile.write(content, sound, SAMPLE_RATE, format="WAV", subtype="PCM_16")
         try:
-            soundfile.write(str(path), sound, SAMPLE_RATE, subtype="PCM_16")
-            _append(self.folder / INDEX, json.dumps(line) + "\n")
+            write_atomically(path, content.getvalue())
+            append_line(self.folder / INDEX, json.dumps(line) + "\n")
         except BaseException as error:
             path.unlink(missing_ok=True)
-            if isinstance(error, OSError | soundfile.LibsndfileError):
-                raise DeltakwtError(f"{path}: cannot be written: {error}") from error
+            if isinstance(error, OSError):
+                raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
             raise
 
 
-def _append(path: Path, text: str) -> None:
+def append_line(path: Path, text: str) -> None:
     """Append a line, whole or not at all."""
     data = text.encode()
     with path.open("ab", buffering=0) as file:  # a buffer would be written again when it is closed

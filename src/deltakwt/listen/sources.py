@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.audio import MAX_CHANNELS
+from deltakwt.audio import MAX_CHANNELS, check_whole_wav
 from deltakwt.core.config import SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.listen.pcm import SourceLost
@@ -31,7 +31,10 @@ class NoMicrophone(SourceLost):
 
 
 def read_file(path: str, seconds: float) -> Iterator[Block]:
-    """Yield blocks of a sound file at its own rate. A file cut short ends where its sound ends."""
+    """Yield blocks of a sound file at its own rate.
+
+    A WAV file that was cut short raises `SourceLost` where its sound ends.
+    """
     import soundfile
 
     if not Path(path).exists():
@@ -45,9 +48,18 @@ def read_file(path: str, seconds: float) -> Iterator[Block]:
             frames = max(1, round(seconds * file.samplerate))
             while len(block := file.read(frames, dtype="float32", always_2d=True)):
                 yield block, file.samplerate
+            _check_end(path, file)
     except soundfile.LibsndfileError as error:
         reason = error.error_string.removeprefix("Error : ").strip().rstrip(".")
         raise DeltakwtError(f"{path}: not readable as sound: {reason}") from error
+
+
+def _check_end(path: str, file: Any) -> None:
+    """Refuse the end of a file that was cut short."""
+    try:
+        check_whole_wav(path, file)
+    except DeltakwtError as error:
+        raise SourceLost(str(error)) from None
 
 
 def paced(

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.core.errors import MissingExtra
+from deltakwt.files import write_atomically
 from deltakwt.report.html import Html, escape
 
 if TYPE_CHECKING:
@@ -162,21 +163,23 @@ def save(figure: Figure, folder: Path, stamp: str) -> Html:
         svg = _svg(canvas)
         lines = textwrap.wrap(stamp, 112)
         canvas.text(0.0, -0.01, "\n".join(lines), fontsize=STAMP, color=SOFT, va="top")
-        path = folder / f"{figure.name}.png"
-        canvas.savefig(path, dpi=DPI, facecolor="white", bbox_inches="tight")
+        picture = io.BytesIO()
+        canvas.savefig(picture, format="png", dpi=DPI, facecolor="white", bbox_inches="tight")
         plt.close(canvas)
-    _reduce_colours(path)
-    (folder / f"{figure.name}.svg").write_text(_with_stamp(svg, lines), encoding="utf-8")
+    write_atomically(folder / f"{figure.name}.png", _with_few_colours(picture))
+    write_atomically(folder / f"{figure.name}.svg", _with_stamp(svg, lines).encode())
     return for_page(svg, figure.name)
 
 
-def _reduce_colours(path: Path) -> None:
-    """Store a picture with a palette of 256 colours: a third of the bytes."""
+def _with_few_colours(picture: io.BytesIO) -> bytes:
+    """Return a PNG picture with a palette of 256 colours: a third of the bytes."""
     from PIL import Image
 
-    with Image.open(path) as image:
+    with Image.open(picture) as image:
         small = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    small.save(path, optimize=True)
+    file = io.BytesIO()
+    small.save(file, format="PNG", optimize=True)
+    return file.getvalue()
 
 
 def _svg(canvas: Canvas) -> str:

@@ -7,12 +7,14 @@ and tables from that document alone. The page is one HTML file with everything i
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltakwt.files import write_atomically
 from deltakwt.report import html
 from deltakwt.report.figures import Figure
 from deltakwt.report.html import Html, element, join, prose
@@ -48,10 +50,11 @@ class Table:
 
     def save(self, folder: Path) -> None:
         """Write <name>.csv with every digit."""
-        with (folder / f"{self.name}.csv").open("w", newline="", encoding="utf-8") as file:
-            out = csv.writer(file, lineterminator="\n")
-            out.writerow(f"{c.group} {c.title}".strip() for c in self.columns)
-            out.writerows(self.rows)
+        text = io.StringIO(newline="")
+        out = csv.writer(text, lineterminator="\n")
+        out.writerow(f"{c.group} {c.title}".strip() for c in self.columns)
+        out.writerows(self.rows)
+        write_atomically(folder / f"{self.name}.csv", text.getvalue().encode())
 
     def html(self) -> Html:
         """Return the table as the page shows it."""

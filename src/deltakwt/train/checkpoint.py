@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError, DiskFailed
 from deltakwt.train.examples import HardNegatives
 from deltakwt.train.plan import Plan
 
@@ -107,7 +107,7 @@ def save(folder: Path, plan: Plan, state: State) -> None:
         os.replace(part, folder / NAME)
     except (OSError, SafetensorError) as error:
         part.unlink(missing_ok=True)
-        raise DeltakwtError(
+        raise DiskFailed(
             f"{folder}: cannot write the checkpoint ({error}); the previous one is kept:"
             " free some space and continue with --resume"
         ) from error

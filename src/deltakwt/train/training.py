@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from deltakwt.data.recordings import Recordings, join, split_files, split_speech
 from deltakwt.data.rooms import NOISE, SIMULATED, open_rooms
 from deltakwt.data.sources import DataSource, read_source
 from deltakwt.data.synth import speak
+from deltakwt.locks import locked
 from deltakwt.train import checkpoint
 from deltakwt.train.calibrate import calibrate, fold_temperature
 from deltakwt.train.checkpoint import State
@@ -68,6 +69,9 @@ class Reporter(Protocol):
     def warn(self, line: str) -> None:
         """Report something the user should know."""
 
+    def stopped(self, signal_number: int) -> None:
+        """Report the signal that ends the run after the current step."""
+
 
 class NoReporter:
     """A reporter that reports nothing."""
@@ -79,6 +83,9 @@ class NoReporter:
         return
 
     def warn(self, line: str) -> None:
+        return
+
+    def stopped(self, signal_number: int) -> None:
         return
 
 
@@ -95,6 +102,13 @@ def _train(request: Request, reporter: Reporter | None) -> Weights | None:
     world, reporter = World(), reporter or NoReporter()
     plan, state = _begin(request)
     _make_writable(request.out)
+    with locked(request.out) if world.first else nullcontext():
+        return _run(request, plan, state, world, reporter)
+
+
+def _run(
+    request: Request, plan: Plan, state: State, world: World, reporter: Reporter
+) -> Weights | None:
     data = _prepare(request, plan, world, reporter)
     trainer = Trainer(
         plan,
@@ -106,7 +120,7 @@ def _train(request: Request, reporter: Reporter | None) -> Weights | None:
         device=request.device,
         report=reporter.step,
     )
-    with _stop_on_signal(trainer):
+    with _stop_on_signal(trainer, reporter):
         done = trainer.run()
     made = finish(trainer) if done else None
     world.close()
@@ -297,11 +311,12 @@ def _open_data(
 
 
 @contextmanager
-def _stop_on_signal(trainer: Trainer) -> Iterator[None]:
+def _stop_on_signal(trainer: Trainer, reporter: Reporter) -> Iterator[None]:
     """Let Ctrl-C and SIGTERM end the run after the current step, with a checkpoint."""
 
     def stop(number: int, frame: object) -> None:
         trainer.stop = True
+        reporter.stopped(number)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

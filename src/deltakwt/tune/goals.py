@@ -13,6 +13,7 @@ from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import dense_macs, fewest_macs
 from deltakwt.core.setting import Profile, Profiles, Setting
+from deltakwt.locks import locked
 from deltakwt.tune.measure import Z_ONE_SIDED, Evaluator, Interval, Measurement
 from deltakwt.weights.profiles import load_profiles, save_profiles
 
@@ -265,8 +266,9 @@ def confirm(name: str, goal: str, chosen: Candidate, test: Evaluator, seed: int)
 
 def write_profiles(folder: Path, profiles: Sequence[Profile]) -> Profiles:
     """Add profiles to those of a folder; `accurate` becomes the default."""
-    known = load_profiles(folder)
-    for profile in profiles:
-        known = known.with_profile(profile, default=profile.name == DEFAULT)
-    save_profiles(folder, known)
+    with locked(folder, wait=True):  # two tunings of one model keep both their profiles
+        known = load_profiles(folder)
+        for profile in profiles:
+            known = known.with_profile(profile, default=profile.name == DEFAULT)
+        save_profiles(folder, known)
     return known

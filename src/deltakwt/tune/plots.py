@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from deltakwt.core.errors import MissingExtra
 from deltakwt.core.setting import SITES
+from deltakwt.files import write_atomically
 from deltakwt.tune.goals import Choice
 from deltakwt.tune.measure import Measurement
 from deltakwt.tune.refine import NUDGE, Slopes, threshold_table
@@ -183,5 +185,7 @@ def plot_sensitivity(path: Path, slopes: Slopes, title: str) -> None:
 
 
 def _save(plt: Any, figure: Any, path: Path) -> None:
-    figure.savefig(path, dpi=130)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=130)
     plt.close(figure)
+    write_atomically(path, picture.getvalue())

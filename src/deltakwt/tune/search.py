@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
@@ -92,7 +92,8 @@ def open_storage(url: str) -> optuna.storages.BaseStorage:
                 f"--storage {mask_passwords(url)}: give a SQLite file, postgresql://... or"
                 " journal:FILE"
             )
-        return optuna.storages.RDBStorage(address)
+        # A server that was restarted since the last query costs a new connection, not the run.
+        return optuna.storages.RDBStorage(address, engine_kwargs={"pool_pre_ping": True})
 
 
 def _check_folder(url: str, file: Path) -> None:
@@ -286,7 +287,9 @@ def search(
             try:
                 _run_trial(study, trial, evaluator, options)
             except BaseException:
-                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+                # The trial may be told already (a signal), and the database may be lost.
+                with suppress(Exception):
+                    study.tell(trial, state=optuna.trial.TrialState.FAIL)
                 raise
         report(min(done, options.trials), options.trials)
 

@@ -17,7 +17,7 @@ from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import IO, cast
 
-from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.errors import DeltakwtError, is_disk_failure
 from deltakwt.files import open_regular
 
 Progress = Callable[[float, float | None], None]  # bytes done, bytes in all or None if unknown
@@ -58,7 +58,7 @@ def fetch(url: str, target: Path, *, limit: int, verify: Verify, progress: Progr
         except urllib.error.HTTPError as error:
             raise DownloadFailed(f"{url}: {error.code} {error.reason}") from error
         except (OSError, HTTPException) as error:
-            if not left:
+            if not left or is_disk_failure(error):
                 have = part.stat().st_size if part.exists() else 0
                 raise DownloadFailed(
                     f"{url}: stopped after {have} bytes ({error}); run again to continue"

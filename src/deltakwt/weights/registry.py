@@ -13,6 +13,7 @@ from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.core.setting import Profiles
+from deltakwt.locks import locked
 from deltakwt.weights.download import DownloadFailed, Progress, fetch, git_blob_id
 from deltakwt.weights.folder import Weights, load_weights, save_folder
 from deltakwt.weights.profiles import load_profiles, save_profiles
@@ -140,12 +141,15 @@ def pull(name: str, progress: Progress) -> Path:
 
     file = cache_folder() / "downloads" / f"{name}.tflite"
     try:
-        fetch(entry.url, file, limit=MAX_MODEL_BYTES, verify=verify, progress=progress)
-        facts = {"source": entry.url, "git_blob": entry.blob, "licence": "Apache-2.0"}
-        weights = load_weights(file)
-        card = CARD.format(**vars(entry))
-        save_folder(folder, Weights(weights.config, weights.tensors, facts), card=card)
-        save_profiles(folder, tuned_profiles(entry.blob))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with locked(file.parent):
+            fetch(entry.url, file, limit=MAX_MODEL_BYTES, verify=verify, progress=progress)
+            facts = {"source": entry.url, "git_blob": entry.blob, "licence": "Apache-2.0"}
+            weights = load_weights(file)
+            card = CARD.format(**vars(entry))
+            folder.mkdir(parents=True, exist_ok=True)
+            save_profiles(folder, tuned_profiles(entry.blob))  # config.json is written last
+            save_folder(folder, Weights(weights.config, weights.tensors, facts), card=card)
     except OSError as error:
         raise DeltakwtError(f"{folder}: cannot be written: {error.strerror}") from error
     file.unlink()
