@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find src native -type f \
 	! -name '*.so' ! -path '*/__pycache__/*' 2>/dev/null)
-C_SOURCES = $(shell find native tests benchmarks -name '*.[ch]' -o -name '*.cpp')
+C_SOURCES = $(shell find native tests benchmarks fuzz -name '*.[ch]' -o -name '*.cpp')
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
 
-.PHONY: help demo test lint format dev fuzz test-sanitize clean
+.PHONY: help demo test lint format dev fuzz test-sanitize test-threads clean
 
 help:
 	@echo 'make demo           install into .venv and spot the words in examples/clips'
@@ -18,7 +18,8 @@ help:
 	@echo 'make format         rewrite the sources as lint wants them'
 	@echo 'make dev            install for development: Python files in place, C rebuilt on import'
 	@echo 'make test-sanitize  the C core under the address and undefined-behaviour sanitizers'
-	@echo 'make fuzz           fuzz every reader of files for SECONDS=60 each'
+	@echo 'make test-threads   the core and the extension under ThreadSanitizer, from 8 threads'
+	@echo 'make fuzz           fuzz every reader of files and the C interface, SECONDS=60 each'
 	@echo 'make clean          remove .venv and everything built'
 
 demo: $(VENV)/base.done
@@ -46,8 +47,13 @@ format: $(VENV)/test.done
 test-sanitize:
 	sh native/test_sanitize.sh
 
+test-threads: $(VENV)/test.done
+	$(BIN)/pip install -q 'nanobind>=2.4' cmake ninja
+	PATH="$(abspath $(BIN)):$$PATH" PYTHON=python sh native/test_threads.sh
+
 fuzz: $(VENV)/test.done
 	$(BIN)/pip install -q atheris
+	$(if $(filter no,$(SYSTEM)),,sh scripts/install-system.sh tests/apt-packages.txt)
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS) $(FUZZ)
 
 dev: $(VENV)/pip.done

@@ -105,7 +105,10 @@ def _native() -> dict[str, dict[str, bytes]]:
     tensors = random_tensors(SMALL)
     small = Export("small", SMALL, tensors, "f32", setting, Decision())
     dense = Export("dense", SMALL, tensors, "f32", Setting(), Decision())
-    found = {"model_file": {"small": model_file(small), "dense": model_file(dense)}}
+    one = Config(1, 1, 1, 1, labels=("a", "b"), frames=1, features=1)
+    tiny = Export("", one, random_tensors(one), "f32", Setting(), Decision())
+    files = {"small": small, "dense": dense, "tiny": tiny}
+    found = {"model_file": {name: model_file(export) for name, export in files.items()}}
     for name in ("decider", "exported", "fixed", "interface", "spotter", "stream"):
         found[name] = {f"noise{n}": dice.bytes(40 * (n + 1)) for n in range(3)}
     return found

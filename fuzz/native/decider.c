@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     dk_decider_start(&decider);
     dk_decided_word word;
     uint64_t last = 0;
-    for (uint32_t windows = 0; in.left && windows < 500; windows++) {
+    for (uint32_t windows = 0; in.left && windows < 100; windows++) {
         uint8_t kind = take_byte(&in);
         for (uint32_t i = 0; i < labels; i++) {
             float value = kind % 4 ? (float)take_byte(&in) / 8.0f : take_any_float(&in);

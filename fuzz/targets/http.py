@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import ssl
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from unittest.mock import patch
@@ -13,6 +14,7 @@ from deltakwt.weights.download import fetch
 
 NEXT = b"\n--next--\n"  # between two answers
 LIMIT = 4096
+CONTEXT = ssl.create_default_context()  # takes long to make, and is not used
 URL = "https://models.example/a.bin"
 
 
@@ -49,6 +51,7 @@ def read(data: bytes, folder: Path) -> None:
             patch("socket.create_connection", connect),
             patch("time.sleep", lambda seconds: None),
             patch.object(HTTPSConnection, "connect", HTTPConnection.connect),  # without TLS
+            patch("ssl._create_default_https_context", lambda: CONTEXT),
             patch.dict(os.environ, {"no_proxy": "*"}),
         ):
             fetch(URL, target, limit=LIMIT, verify=verify, progress=lambda done, total: None)

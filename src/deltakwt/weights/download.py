@@ -138,7 +138,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         allowed = ("https://",) if req.type == "https" else ("https://", "http://")
         if not newurl.lower().startswith(allowed):
             raise DownloadFailed(
-                f"{_reason(req.full_url)}: leads to {_reason(newurl)}, which is not a secure address"
+                f"{_reason(req.full_url)}: leads to {_reason(newurl)}, not a secure address"
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
