@@ -6,6 +6,7 @@ interface, streams, the decision rule, model files, and a small model exported a
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -29,13 +30,14 @@ def missing() -> str | None:
     return None if done.returncode == 0 else "needs clang's runtime (Debian: libclang-rt-dev)"
 
 
-def build() -> None:
-    """Build all targets; what is up to date is kept."""
+def build(quick: bool = False) -> None:
+    """Build all targets; what is up to date is kept. `quick` leaves out the vector kernels."""
     exported = BUILD / "exported"
     shutil.rmtree(exported, ignore_errors=True)
     _export(exported)
     command = ["sh", str(HERE / "native" / "build.sh"), str(BUILD), str(exported)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    environment = {**os.environ, "QUICK": str(int(quick))}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise RuntimeError(f"the C targets do not build:\n{done.stderr[-4000:]}")
 

@@ -57,11 +57,12 @@ def test_a_finding_is_reported(tmp_path: Path) -> None:
         runner.check(broken, b"", tmp_path)
 
 
-@pytest.fixture(scope="module")
-def built() -> None:
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if reason := libfuzzer.missing():
         pytest.skip(reason)
-    libfuzzer.build()
+    monkeypatch.setattr(libfuzzer, "BUILD", tmp_path / "native")
+    libfuzzer.build(quick=True)
 
 
 def test_the_targets_in_c(built: None) -> None:

@@ -2,6 +2,7 @@
 # Build the libFuzzer targets with the address and undefined-behaviour sanitizers.
 #   build.sh OUT EXPORTED    programs into OUT; EXPORTED is a folder of `deltakwt export --target c`
 #   CC       clang with its runtime (Debian: clang, libclang-rt-dev)
+#   QUICK    1: only the portable kernels, which build quickly
 # An object is compiled again only if its source or a header is newer.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,13 +15,14 @@ mkdir -p "$out"
 sanitizers="-fsanitize=address,undefined -fno-sanitize-recover=all"
 flags="-std=c11 -g -O1 -DDK_QUICK_BUILD -Wall -Wextra -Werror -ffp-contract=off $sanitizers"
 kernels="scalar fixed_scalar"
-case $("$cc" -dumpmachine) in
-x86_64*)
+case ${QUICK:-0}$("$cc" -dumpmachine) in
+0x86_64*)
     flags="$flags -DDK_HAVE_X86"
     kernels="$kernels avx2 fixed_avx2 avx512" ;;
 esac
-newest=$(ls -t "$native"/include/*.h "$native"/src/*.h "$native"/src/*/*.h "$here"/*.h \
-    "$here/build.sh" | head -1)
+# shellcheck disable=SC2012
+newest=$(ls -t "$native"/include/*.h "$native"/src/*.h "$native"/src/*/*.h "$native"/mcu/src/* \
+    "$here"/*.h "$here/build.sh" | head -1)
 
 # shellcheck disable=SC2086
 compile() { # source, object, more flags
@@ -47,9 +49,12 @@ for kernel in $kernels; do
 done
 for target in decider fixed interface model_file spotter stream; do
     compile "$here/$target.c" "$out/target_$target.o" "-I$native/include"
-    # shellcheck disable=SC2086
-    "$cc" $flags -fsanitize=fuzzer "$out/target_$target.o" $objects -lm -o "$out/fuzz_$target"
+    # shellcheck disable=SC2012,SC2086
+    [ "$out/fuzz_$target" -nt "$(ls -t "$out/target_$target.o" $objects | head -1)" ] ||
+        "$cc" $flags -fsanitize=fuzzer "$out/target_$target.o" $objects -lm -o "$out/fuzz_$target"
 done
-# shellcheck disable=SC2086
-"$cc" $flags -fsanitize=fuzzer -I"$exported/src" -I"$here" "$here/exported.c" "$exported"/src/*.c \
-    -lm -o "$out/fuzz_exported"
+# shellcheck disable=SC2012,SC2086
+[ "$out/fuzz_exported" -nt "$newest" ] &&
+    [ "$out/fuzz_exported" -nt "$(ls -t "$here/exported.c" "$native"/src/*.c | head -1)" ] ||
+    "$cc" $flags -fsanitize=fuzzer -I"$exported/src" -I"$here" "$here/exported.c" "$exported"/src/*.c \
+        -lm -o "$out/fuzz_exported"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import ssl
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
@@ -52,7 +51,6 @@ def read(data: bytes, folder: Path) -> None:
             patch("time.sleep", lambda seconds: None),
             patch.object(HTTPSConnection, "connect", HTTPConnection.connect),  # without TLS
             patch("ssl._create_default_https_context", lambda: CONTEXT),
-            patch.dict(os.environ, {"no_proxy": "*"}),
         ):
             fetch(URL, target, limit=LIMIT, verify=verify, progress=lambda done, total: None)
         assert target.read_bytes().startswith(b"model")

@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable
+from functools import cache
 from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
 from typing import IO, cast
@@ -80,8 +81,7 @@ def _fetch_rest(url: str, part: Path, limit: int, progress: Progress) -> None:
     if have:
         request.add_header("Range", f"bytes={have}-")
     try:
-        opener = urllib.request.build_opener(_Redirects)
-        response: HTTPResponse = opener.open(request, timeout=TIMEOUT)
+        response: HTTPResponse = _opener().open(request, timeout=TIMEOUT)
     except ValueError as error:  # urllib does not check the address of a redirect
         raise DownloadFailed(f"{url}: leads to a bad address ({_reason(error)})") from error
     except urllib.error.HTTPError as error:
@@ -141,6 +141,11 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
                 f"{_reason(req.full_url)}: leads to {_reason(newurl)}, not a secure address"
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+@cache
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_Redirects)
 
 
 def git_blob_id(path: Path) -> str:
