@@ -28,4 +28,4 @@ cd "$root"
 export PYTHONPATH="$build/site" LD_PRELOAD="$runtime" OPENBLAS_NUM_THREADS=1
 export TSAN_OPTIONS="halt_on_error=1 exitcode=66 report_signal_unsafe=0 ignore_noninstrumented_modules=1"
 "$python" fuzz/threads.py --calls "${CALLS:-400}"
-"$python" -m pytest -q -p no:cacheprovider tests/test_engine.py -k thread
+"$python" -m pytest -q -p no:cacheprovider tests/test_engine*.py -k thread

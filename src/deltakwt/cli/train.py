@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from dataclasses import replace
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from deltakwt.cli.options import with_options
 from deltakwt.cli.train_options import TrainArguments
 from deltakwt.core.config import KEYWORDS, SILENCE, SIZES, UNKNOWN, Config
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.text import printable
 
 if TYPE_CHECKING:
     from deltakwt.train.loop import Progress
@@ -50,7 +52,8 @@ def train(options: TrainArguments) -> None:
     with ProgressReporter() as reporter:
         made = training.train(request, reporter)
     if made is None:
-        typer.echo(f"stopped; continue with: deltakwt train --resume --out {options.out}", err=True)
+        again = shlex.join(["deltakwt", "train", "--resume", "--out", str(options.out)])
+        typer.echo(f"stopped; continue with: {printable(again)}", err=True)
         raise typer.Exit(130)
     accuracy, facts = made.training["validation"], made.training
     if options.as_json:
