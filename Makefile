@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find src native -type f \
 	! -name '*.so' ! -path '*/__pycache__/*' 2>/dev/null)
-C_SOURCES = $(shell find native tests benchmarks -name '*.[ch]' -o -name '*.cpp')
+C_SOURCES = $(shell find native tests benchmarks fuzz -name '*.[ch]' -o -name '*.cpp')
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
 
-.PHONY: help demo test lint format dev sbom fuzz test-sanitize wheels test-wheels container clean
+.PHONY: help demo test lint format dev sbom fuzz test-sanitize test-threads wheels test-wheels container clean
 
 help:
 	@echo 'make demo           install into .venv and spot the words in examples/clips'
@@ -18,11 +18,12 @@ help:
 	@echo 'make format         rewrite the sources as lint wants them'
 	@echo 'make dev            install pinned packages for development, Python files in place'
 	@echo 'make test-sanitize  the C core under the address and undefined-behaviour sanitizers'
-	@echo 'make fuzz           fuzz every reader of files for SECONDS=60 each'
 	@echo 'make wheels         cross-compile the wheels of every platform into dist, and check them'
 	@echo 'make test-wheels    run the wheels in dist: Pythons of this machine, qemu, wine'
 	@echo 'make container      build the container image with buildah'
 	@echo 'make sbom           build the wheel and list what is in it (dist/*.cdx.json)'
+	@echo 'make test-threads   the core and the extension under ThreadSanitizer, from 8 threads'
+	@echo 'make fuzz           fuzz every reader of files and the C interface, SECONDS=60 each'
 	@echo 'make clean          remove .venv and everything built'
 
 demo: $(VENV)/base.done
@@ -52,8 +53,13 @@ format: $(VENV)/test.done
 test-sanitize:
 	sh native/test_sanitize.sh
 
+test-threads: $(VENV)/test.done
+	$(BIN)/pip install -q 'nanobind>=2.4' cmake ninja
+	PATH="$(abspath $(BIN)):$$PATH" PYTHON=python sh native/test_threads.sh
+
 fuzz: $(VENV)/test.done
 	$(BIN)/pip install -q atheris
+	$(if $(filter no,$(SYSTEM)),,sh scripts/install-system.sh tests/apt-packages.txt)
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS) $(FUZZ)
 
 # ONLY="linux-x86_64 windows-x86_64" builds or runs some of them; scripts/wheels.py has the names.

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import soundfile
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
@@ -23,6 +24,9 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 from tflite_writer import write  # noqa: E402
 
 from deltakwt.core.config import Config  # noqa: E402
+from deltakwt.core.setting import FrontEndSetting, Setting, Thresholds  # noqa: E402
+from deltakwt.export.binary import model_file  # noqa: E402
+from deltakwt.export.model import Export  # noqa: E402
 from deltakwt.listen.decision import Decision  # noqa: E402
 from deltakwt.weights.folder import Weights, random_tensors, save_folder  # noqa: E402
 
@@ -54,7 +58,60 @@ def seeds() -> dict[str, dict[str, bytes]]:
             "words": _json(asdict(Decision(words={"yes": 0.5}))),
         },
         "archive": {"two": _tar(tarfile.GNU_FORMAT), "pax": _tar(tarfile.PAX_FORMAT)},
+        "http": _answers(),
+        "server": _requests(),
+        **_native(),
     }
+
+
+NEXT = b"\n--next--\n"
+
+
+def _answers() -> dict[str, bytes]:
+    part = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nmod"
+    rest = b"HTTP/1.1 206 OK\r\nContent-Range: bytes 3-6/7\r\nContent-Length: 4\r\n\r\nel 1"
+    moved = b"HTTP/1.1 302 Found\r\nLocation: https://b.example/c\r\n\r\n"
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nmodel\r\n0\r\n\r\n"
+    return {
+        "two": part + NEXT + rest,
+        "moved": moved + NEXT + chunked,
+        "absent": b"HTTP/1.1 404 Not Found\r\n\r\n",
+        "range": part + NEXT + b"HTTP/1.1 416 No\r\nContent-Range: bytes */3\r\n\r\n",
+        # findings
+        "many_digits": b"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-0/%s\r\n\r\n" % (b"9" * 5000),
+        "bad_address": b"HTTP/1.1 302 Found\r\nLocation: http://[::1\r\n\r\n",
+        "wide_address": b"HTTP/1.1 302 Found\r\nLocation: http://a\xff/\r\n\r\n",
+        "circle": NEXT.join([moved] * 12),
+        "long_reason": b"HTTP/1.1 404 " + b"a" * 5000 + b"\r\n\r\n",
+    }
+
+
+def _requests() -> dict[str, bytes]:
+    sound = io.BytesIO()
+    soundfile.write(sound, np.zeros(800), 8000, format="WAV", subtype="PCM_16")
+    return {
+        "health": b"GET /healthz\n\n",
+        "words": b"GET /v1/words\norigin: http://a.example\n\n",
+        "spot": b"POST /v1/spot\n\n" + sound.getvalue(),
+        "listen": b"LISTEN /v1/listen?rate=8000&format=s16\n\n" + bytes(64) + NEXT + b"Tend",
+        "many_digits": b"POST /v1/spot\ncontent-length: " + b"9" * 5000 + b"\n\n",  # a finding
+    }
+
+
+def _native() -> dict[str, dict[str, bytes]]:
+    """Return the seeds of the targets in C, which read their input as numbers."""
+    dice = np.random.default_rng(0)
+    setting = Setting(Thresholds.parse(PAPER), FrontEndSetting(smooth=True, floor=2.0), "a")
+    tensors = random_tensors(SMALL)
+    small = Export("small", SMALL, tensors, "f32", setting, Decision())
+    dense = Export("dense", SMALL, tensors, "f32", Setting(), Decision())
+    one = Config(1, 1, 1, 1, labels=("a", "b"), frames=1, features=1)
+    tiny = Export("", one, random_tensors(one), "f32", Setting(), Decision())
+    files = {"small": small, "dense": dense, "tiny": tiny}
+    found = {"model_file": {name: model_file(export) for name, export in files.items()}}
+    for name in ("decider", "exported", "fixed", "interface", "spotter", "stream"):
+        found[name] = {f"noise{n}": dice.bytes(40 * (n + 1)) for n in range(3)}
+    return found
 
 
 def _json(document: object) -> bytes:
@@ -88,8 +145,9 @@ def _manifest() -> bytes:
 
 
 def _events() -> bytes:
-    line = {"file": "a.wav", "label": "yes", "score": 0.9, "clip": 0.5, "start": 1.0, "end": 1.5}
-    return _json(line) + b"\n" + _json({"file": "a.wav", "label": "no"}) + b"\n"
+    one = {"file": "a.wav", "label": "yes", "score": 0.9, "clip": 0.5, "start": 1.0, "end": 1.5}
+    two = {"file": "b.wav", "label": "no", "score": 0.7, "clip": 0.5, "start": 3.0, "end": 3.5}
+    return _json(one) + b"\n" + _json(two) + b"\n"
 
 
 def _tar(kind: int) -> bytes:

@@ -1,19 +1,23 @@
-"""Coverage-guided fuzzing of every reader of untrusted files.
+"""Coverage-guided fuzzing of every reader of untrusted files and of the C interface.
 
     python fuzz/run.py --seconds 60            every target, one after the other
     python fuzz/run.py tflite --seconds 600    one target
 
-Needs atheris (pip install atheris). A target is a file in fuzz/targets with a function
-`read(data, folder)`: it gives the bytes to a reader of deltakwt, which must either succeed or raise
-one `DeltakwtError` with a message of one line. Anything else is a finding: its input is written to
-build/fuzz, and should be added to fuzz/corpus/TARGET once it is fixed. `replay` runs the inputs of
-the corpus without atheris.
+A target in Python (needs atheris) is a file in fuzz/targets with a function `read(data, folder)`:
+it gives the bytes to a reader of deltakwt, which must either succeed or raise one `DeltakwtError`
+with a message of one line. A target in C (needs clang and its runtime) is a file in fuzz/native.
+
+An input that fails is a finding. It is written to build/fuzz, and should be added to
+fuzz/corpus/TARGET once it is fixed. Inputs that reach new code are kept in build/fuzz/grown, where
+the next run continues; executions are added up in build/fuzz/totals.json. `replay` runs the inputs
+of the corpus without atheris.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -22,10 +26,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import libfuzzer
+
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus"
 FINDINGS = HERE.parent / "build" / "fuzz"
 MAX_BYTES = 1 << 14
+MAX_NUMBERS = 1 << 9  # bytes of an input that a target in C reads as numbers
 TARGETS = sorted(path.stem for path in (HERE / "targets").glob("*.py"))
 
 Read = Callable[[bytes, Path], object]
@@ -73,59 +82,98 @@ def scratch() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def fuzz(name: str, seconds: int, folder: Path) -> None:
+def options_of(name: str, seconds: int) -> list[str]:
+    """Return the options of libFuzzer for a target."""
+    FINDINGS.mkdir(parents=True, exist_ok=True)
+    words = HERE / "dictionaries" / f"{name}.txt"
+    longest = MAX_BYTES
+    if name in libfuzzer.TARGETS and not words.exists():
+        words, longest = HERE / "dictionaries" / "numbers.txt", MAX_NUMBERS
+    return [
+        f"-max_total_time={seconds}",
+        f"-max_len={longest}",
+        "-timeout=20",
+        "-rss_limit_mb=1024",
+        f"-artifact_prefix={FINDINGS}/{name}-",
+        "-print_final_stats=1",
+        *([f"-dict={words}"] if words.exists() else []),
+    ]
+
+
+def fuzz(name: str, seconds: int, folder: Path, grown: Path) -> None:
     """Fuzz one target in this process, which libFuzzer ends."""
     import atheris
 
-    with atheris.instrument_imports(include=["deltakwt", "tarfile", "json"]):
+    with atheris.instrument_imports(include=["deltakwt", "tarfile", "json", "http", "urllib"]):
         read = load(name)
         import deltakwt.core.errors  # noqa: F401
 
     def run_one(data: bytes) -> None:
         check(read, data, folder)
 
-    new = folder / "corpus"
-    new.mkdir(exist_ok=True)
-    FINDINGS.mkdir(parents=True, exist_ok=True)
-    options = [
-        f"-max_total_time={seconds}",
-        f"-max_len={MAX_BYTES}",
-        "-timeout=20",
-        "-rss_limit_mb=1024",
-        f"-artifact_prefix={FINDINGS}/{name}-",
-        "-print_final_stats=1",
-    ]
-    words = HERE / "dictionaries" / f"{name}.txt"
-    options += [f"-dict={words}"] if words.exists() else []
-    atheris.Setup([sys.argv[0], *options, str(new), str(CORPUS / name)], run_one)
+    arguments = [*options_of(name, seconds), str(grown), str(CORPUS / name)]
+    atheris.Setup([sys.argv[0], *arguments], run_one)
     atheris.Fuzz()
 
 
-def run_in_process(name: str, seconds: int) -> tuple[int, int, str]:
+def run_in_process(name: str, seconds: int, grown: Path | None = None) -> tuple[int, int, str]:
     """Fuzz one target in a new process. Return its exit code, executions and log."""
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:
-        command = [sys.executable, __file__, name, f"--seconds={seconds}", f"--folder={folder}"]
+        grown = grown or Path(folder) / "grown"
+        grown.mkdir(parents=True, exist_ok=True)
+        if name in libfuzzer.TARGETS:
+            program = [str(libfuzzer.program(name)), *options_of(name, seconds)]
+            command = [*program, str(grown), str(CORPUS / name)]
+        else:
+            inside = Path(folder) / "files"
+            inside.mkdir()
+            command = [sys.executable, __file__, name, f"--seconds={seconds}"]
+            command += [f"--folder={inside}", f"--grown={grown}"]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     log = done.stdout + done.stderr
     found = re.search(r"stat::number_of_executed_units: (\d+)", log)
     return done.returncode, int(found[1]) if found else 0, log
 
 
+def add_to_totals(name: str, executions: int) -> int:
+    """Add to the executions of a target over all runs, and return them."""
+    path = FINDINGS / "totals.json"
+    totals: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+    totals[name] = totals.get(name, 0) + executions
+    path.write_text(json.dumps(totals, indent=2, sort_keys=True) + "\n")
+    return totals[name]
+
+
+def choose(names: list[str]) -> list[str]:
+    """Return the targets to run, and build those in C."""
+    chosen = names or [*TARGETS, *libfuzzer.TARGETS]
+    if set(chosen) & set(libfuzzer.TARGETS):
+        if reason := libfuzzer.missing():
+            print(f"the targets in C are left out: {reason}")
+            return [name for name in chosen if name not in libfuzzer.TARGETS]
+        libfuzzer.build()
+    return chosen
+
+
 def main() -> int:
     """Run the targets of the command line; the exit code is 1 if anything was found."""
+    known = [*TARGETS, *libfuzzer.TARGETS]
     parser = argparse.ArgumentParser(description="Fuzz the readers of deltakwt.")
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(known))
     parser.add_argument("--seconds", type=int, default=60, help="time for each target")
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--grown", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if unknown := set(options.targets) - set(TARGETS):
-        parser.error(f"unknown target {min(unknown)}; there are {', '.join(TARGETS)}")
+    if unknown := set(options.targets) - set(known):
+        parser.error(f"unknown target {min(unknown)}; there are {', '.join(known)}")
     if options.folder:
-        fuzz(options.targets[0], options.seconds, options.folder)
+        fuzz(options.targets[0], options.seconds, options.folder, options.grown)
     failed = 0
-    for name in options.targets or TARGETS:
-        code, executions, log = run_in_process(name, options.seconds)
-        print(f"{name:12} {executions:>10,} executions {'FINDING' if code else 'ok'}", flush=True)
+    for name in choose(options.targets):
+        code, executions, log = run_in_process(name, options.seconds, FINDINGS / "grown" / name)
+        total = add_to_totals(name, executions)
+        result = "FINDING" if code else "ok"
+        print(f"{name:12} {executions:>10,} executions, {total:,} in all: {result}", flush=True)
         if code:
             failed = 1
             print(log[-4000:])

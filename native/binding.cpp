@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -23,6 +22,7 @@
 #endif
 
 #include "deltakwt.h"
+#include "run_threads.h"
 
 namespace nb = nanobind;
 
@@ -169,31 +169,6 @@ class Stream {
     std::mutex mutex_; // several Python threads may push
     dk_stream *stream_ = nullptr;
 };
-
-// Runs `work` on `threads` threads, this one included. If the system refuses a thread, the others
-// do the work. An exception of any thread is thrown again after all have ended.
-template <typename Work> void run_threads(uint32_t threads, Work work) {
-    std::exception_ptr failure;
-    std::mutex mutex;
-    auto guarded = [&] {
-        try {
-            work();
-        } catch (...) {
-            std::lock_guard<std::mutex> lock(mutex);
-            failure = std::current_exception();
-        }
-    };
-    std::vector<std::thread> others;
-    try {
-        others.reserve(threads);
-        while (others.size() + 1 < threads) others.emplace_back(guarded);
-    } catch (const std::exception &) {
-        // Fewer threads than asked for: no thread or no memory for one.
-    }
-    guarded();
-    for (std::thread &thread : others) thread.join();
-    if (failure) std::rethrow_exception(failure);
-}
 
 uint64_t nanoseconds() {
     return uint64_t(std::chrono::steady_clock::now().time_since_epoch().count());

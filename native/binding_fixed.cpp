@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "deltakwt_fixed.h"
+#include "run_threads.h"
 
 namespace nb = nanobind;
 
@@ -109,6 +110,7 @@ class FixedModel {
         auto work = [&] {
             size_t size = dk_fixed_scratch_size(&config_);
             std::unique_ptr<void, Free> scratch(std::malloc(size));
+            if (!scratch) throw std::bad_alloc();
             for (size_t i; (i = next++) < count;) {
                 dk_fixed_watch watch = {};
                 watch.peaks = peaks.data() + i * (layers + 1) * DK_PEAKS;
@@ -123,10 +125,7 @@ class FixedModel {
         {
             nb::gil_scoped_release release;
             if (!threads) threads = std::max(1u, std::thread::hardware_concurrency());
-            std::vector<std::thread> others;
-            for (size_t i = 1; i < std::min<size_t>(threads, count); i++) others.emplace_back(work);
-            work();
-            for (std::thread &thread : others) thread.join();
+            run_threads(uint32_t(std::min<size_t>(threads, count)), work);
         }
         check(dk_status(failure.load()), "thresholds");
         return nb::make_tuple(logits, macs, nonzeros, peaks);

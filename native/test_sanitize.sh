@@ -5,6 +5,7 @@
 #   RUN      what runs the programs, for instance qemu-aarch64
 #   FLAGS    instead of the sanitizers and a quick build
 #   BUILD    where to build
+#   TESTS    which tests of tests/native
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 cc=${CC:-cc}
@@ -50,8 +51,8 @@ for kernel in $kernels; do
     compile "$here/src/kernels/$kernel.c" "$extra"
     [ "$kernel" != avx2 ] || compile "$here/src/kernels/fixed_avx2.c" "-mavx2"
 done
-for test in kernels core fixed; do
+for test in ${TESTS:-kernels core fixed threads}; do
     # shellcheck disable=SC2086
-    "$cc" $common "$here/../tests/native/test_$test.c" $objects -lm -o "$build/test_$test"
+    "$cc" $common "$here/../tests/native/test_$test.c" $objects -lm -pthread -o "$build/test_$test"
     ${RUN:-} "$build/test_$test"
 done

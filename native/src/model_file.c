@@ -6,7 +6,13 @@
 #include <float.h>
 #include <string.h>
 
-enum { VERSION = 1, BYTE_ORDER_MARK = 0x01020304, CHECKED_FROM = 32, HAS_THRESHOLDS = 1 };
+enum {
+    VERSION = 1,
+    BYTE_ORDER_MARK = 0x01020304,
+    CHECKED_FROM = 32,
+    HAS_THRESHOLDS = 1,
+    MAX_PADDING = 128
+};
 static const char MAGIC[8] = {'D', 'E', 'L', 'T', 'A', 'K', 'W', 'T'};
 
 /* The first bytes of a file, in the byte order of the file. All offsets are from its start. */
@@ -126,9 +132,13 @@ static dk_status read_header(const void *data, size_t size, header *h) {
     if (memcmp(h->magic, MAGIC, sizeof MAGIC) || h->version != VERSION ||
         h->byte_order != BYTE_ORDER_MARK || h->file_size != size || h->header_size != sizeof *h)
         return DK_BAD_FILE;
-    if (h->crc != crc32((const uint8_t *)data + CHECKED_FROM, size - CHECKED_FROM))
-        return DK_BAD_FILE;
     return DK_OK;
+}
+
+/* Returns 1 if the file has hardly more than its parts: a small model does not come in a file of
+ * gigabytes, of which every byte would have to be read. */
+static int is_compact(const header *h, uint64_t floats) {
+    return h->file_size <= sizeof *h + (uint64_t)h->text_size + 4 * floats + MAX_PADDING;
 }
 
 /* The limits are those of src/deltakwt/listen/decision.py. */
@@ -158,7 +168,9 @@ dk_status dk_model_read(const void *data, size_t size, dk_stored_model *model) {
         return DK_BAD_FILE;
     if (!is_inside(&h, h.text, h.text_size, 1, 1) || !is_inside(&h, h.on, c.labels, 4, 4) ||
         !is_inside(&h, h.thresholds, h.flags & HAS_THRESHOLDS ? sites : 0, 4, 4) ||
-        !is_inside(&h, h.weights, weights, 4, 64))
+        !is_inside(&h, h.weights, weights, 4, 64) || !is_compact(&h, c.labels + sites + weights))
+        return DK_BAD_FILE;
+    if (h.crc != crc32((const uint8_t *)data + CHECKED_FROM, size - CHECKED_FROM))
         return DK_BAD_FILE;
     if (!is_text((const uint8_t *)base + h.text, h.text_size, c.labels + 2)) return DK_BAD_FILE;
     m.name = base + h.text;

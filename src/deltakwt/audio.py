@@ -183,7 +183,9 @@ def _resampled(name: str, decoded: Iterator[tuple[int, NDArray[Any]]]) -> Iterat
             import soxr
 
             stream = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32")
-        yield stream.resample_chunk(mono)
+        step = max(1, BLOCK_VALUES * rate // SAMPLE_RATE)  # gives a block of 16 kHz
+        for start in range(0, len(mono), step):
+            yield stream.resample_chunk(mono[start : start + step])
     if not total:
         raise DeltakwtError(f"{name}: holds no sound (zero samples)")
     if stream is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import time
 from dataclasses import replace
@@ -16,6 +17,7 @@ from deltakwt.cli.options import with_options
 from deltakwt.cli.train_options import TrainArguments
 from deltakwt.core.config import KEYWORDS, SILENCE, SIZES, UNKNOWN, Config
 from deltakwt.core.errors import DeltakwtError, MissingExtra
+from deltakwt.text import printable
 
 if TYPE_CHECKING:
     from deltakwt.train.loop import Progress
@@ -53,6 +55,9 @@ def train(options: TrainArguments) -> None:
     if made is None:
         typer.echo(f"stopped; continue with: deltakwt train --resume --out {options.out}", err=True)
         raise typer.Exit(128 + reporter.signal)
+        again = shlex.join(["deltakwt", "train", "--resume", "--out", str(options.out)])
+        typer.echo(f"stopped; continue with: {printable(again)}", err=True)
+        raise typer.Exit(130)
     accuracy, facts = made.training["validation"], made.training
     if options.as_json:
         print_json({"model": str(options.out), "validation": accuracy, "training": facts})

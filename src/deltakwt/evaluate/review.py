@@ -46,13 +46,10 @@ def read_answers(folder: Path) -> dict[str, str]:
     path = folder / REVIEWED
     if not path.exists():
         return {}
-    answers = {}
-    for number, line in read_json_lines(path, MAX_BYTES):
-        file, label = line.get("file"), line.get("label")
-        if not isinstance(file, str) or not is_plain_label(label):
+    for number, line in read_json_lines(path, MAX_BYTES):  # a bad file takes no memory
+        if not isinstance(line.get("file"), str) or not is_plain_label(line.get("label")):
             raise DeltakwtError(f"{path}: line {number} is not an answer")
-        answers[file] = str(label)
-    return answers
+    return {str(line["file"]): str(line["label"]) for _, line in read_json_lines(path, MAX_BYTES)}
 
 
 def unreviewed(folder: Path) -> list[SavedEvent]:

@@ -125,6 +125,8 @@ def read_saved(folder: Path) -> list[SavedEvent]:
     index = folder / INDEX
     if not index.is_file():
         raise DeltakwtError(f"{folder}: has no {INDEX}; fill it with: listen --save-events")
+    for number, line in read_json_lines(index, MAX_BYTES):  # a bad file takes no memory
+        _saved_event(index, number, line)
     return [_saved_event(index, number, line) for number, line in read_json_lines(index, MAX_BYTES)]
 
 

@@ -148,7 +148,7 @@ class HttpServer:
         limits, size = self.hub.limits, 0
         too_large = Refused("too-large", f"the body is larger than {limits.body} bytes")
         length = request.headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > limits.body:
+        if length.isdecimal() and (len(length) > 20 or int(length) > limits.body):
             raise too_large
         try:
             async with asyncio.timeout(limits.seconds):

@@ -13,12 +13,14 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable
-from http.client import HTTPException, HTTPResponse
+from functools import cache
+from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
 from typing import IO, cast
 
 from deltakwt.core.errors import DeltakwtError, is_disk_failure
 from deltakwt.files import open_regular
+from deltakwt.text import one_line
 
 Progress = Callable[[float, float | None], None]  # bytes done, bytes in all or None if unknown
 Verify = Callable[[Path], None]  # raises DeltakwtError if the file is not the expected one
@@ -26,6 +28,7 @@ Verify = Callable[[Path], None]  # raises DeltakwtError if the file is not the e
 CHUNK = 1 << 18
 TRIES = 4
 TIMEOUT = 30.0  # seconds without a byte
+MAX_REASON = 200  # characters of a server's answer that are shown
 MAX_MEMBERS = 500_000  # files and folders of an archive; v0.02 has 106,000
 MAX_UNPACKED = 8 << 30  # bytes of the decompressed stream; v0.02 has 3.5 GB
 MAX_RATIO = 100  # decompressed to compressed; speech has less than 2
@@ -56,12 +59,12 @@ def fetch(url: str, target: Path, *, limit: int, verify: Verify, progress: Progr
             _fetch_rest(url, part, limit, progress)
             break
         except urllib.error.HTTPError as error:
-            raise DownloadFailed(f"{url}: {error.code} {error.reason}") from error
+            raise DownloadFailed(f"{url}: {error.code} {_reason(error.reason)}") from error
         except (OSError, HTTPException) as error:
             if not left or is_disk_failure(error):
                 have = part.stat().st_size if part.exists() else 0
                 raise DownloadFailed(
-                    f"{url}: stopped after {have} bytes ({error}); run again to continue"
+                    f"{url}: stopped after {have} bytes ({_reason(error)}); run again to continue"
                 ) from error
             time.sleep(0.2 * (TRIES - left))
     try:
@@ -78,7 +81,9 @@ def _fetch_rest(url: str, part: Path, limit: int, progress: Progress) -> None:
     if have:
         request.add_header("Range", f"bytes={have}-")
     try:
-        response: HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT)
+        response: HTTPResponse = _opener().open(request, timeout=TIMEOUT)
+    except ValueError as error:  # urllib does not check the address of a redirect
+        raise DownloadFailed(f"{url}: leads to a bad address ({_reason(error)})") from error
     except urllib.error.HTTPError as error:
         if error.code == 416 and have:  # nothing after `have`: complete, or another file
             if (error.headers.get("Content-Range") or "").endswith(f"/{have}"):
@@ -106,10 +111,41 @@ def _fetch_rest(url: str, part: Path, limit: int, progress: Progress) -> None:
 
 def _expected(response: HTTPResponse, have: int) -> int | None:
     """Return the size of the whole file if the response continues at byte `have`, else None."""
-    found = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range") or "")
+    given = response.headers.get("Content-Range") or ""
+    found = re.fullmatch(r"bytes ([0-9]{1,18})-[0-9]{1,18}/([0-9]{1,18})", given)
     if response.status != 206 or not found or int(found[1]) != have:
         return None
     return int(found[2])
+
+
+def _reason(answer: object) -> str:
+    return one_line(answer)[:MAX_REASON]
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to web addresses only, and never from https to http."""
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        """Return the request that follows a redirect."""
+        allowed = ("https://",) if req.type == "https" else ("https://", "http://")
+        if not newurl.lower().startswith(allowed):
+            raise DownloadFailed(
+                f"{_reason(req.full_url)}: leads to {_reason(newurl)}, not a secure address"
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+@cache
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(_Redirects)
 
 
 def git_blob_id(path: Path) -> str:

@@ -1,7 +1,8 @@
 """Model folders: `model.safetensors`, `config.json`, `profiles.json`, `README.md`.
 
 Reading checks config.json first, then the size of the weights file against the shape given there,
-then the name, type and shape of every tensor in the file's header. Only then is memory taken.
+then the name, type and shape of every tensor in the file's header, then the values, block by block.
+Only then is memory taken.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from deltakwt.files import open_regular, read_json, write_atomically
 
 FORMAT = 1
 MAX_HEADER_BYTES = 1 << 20  # of model.safetensors
+BLOCK_BYTES = 1 << 20  # of weights that are checked at once
 LIMITS = {"dim": 1024, "heads": 64, "mlp": 4096, "layers": 64}
 MAX_LABELS = 1000
 MAX_LABEL_LENGTH = 64
@@ -155,14 +157,27 @@ def _read_tensors(path: Path, config: Config) -> dict[str, NDArray[np.float32]]:
                     )
             if extra := sorted(names - set(shapes)):
                 raise DeltakwtError(f"{path}: tensor {extra[0]} does not belong to a KWT")
-            tensors = {
+            _check_values(path, header, shapes)
+            return {
                 name: np.ascontiguousarray(file.get_tensor(name), dtype=np.float32)
                 for name in shapes
             }
     except (SafetensorError, OSError) as error:
         raise DeltakwtError(f"{path}: damaged: {error}") from error
-    _check_finite(path, tensors)
-    return tensors
+
+
+def _check_values(path: Path, header: int, names: Iterable[str]) -> None:
+    """Refuse NaN and infinity in a safetensors file before memory is taken for its tensors."""
+    with open_regular(path) as file:
+        file.seek(8)
+        entries = json.loads(file.read(header))  # safetensors has accepted it
+        for name in names:
+            start, end = entries[name]["data_offsets"]
+            kind = "<f4" if entries[name]["dtype"] == "F32" else "<f2"
+            file.seek(8 + header + start)
+            for at in range(start, end, BLOCK_BYTES):
+                block = np.frombuffer(file.read(min(BLOCK_BYTES, end - at)), kind)
+                _check_finite(path, {name: block})
 
 
 def _check_finite(path: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
