@@ -1,4 +1,4 @@
-"""`deltakwt models import`: the model folder that was written, or the table of what does not fit."""
+"""`deltakwt models import`: the folder that was written, or the table of what does not fit."""
 
 from __future__ import annotations
 
