@@ -13,7 +13,7 @@ import soundfile
 
 from deltakwt.bench import timing
 from deltakwt.bench.breakdown import breakdown, stretched, stretched_features
-from deltakwt.bench.onnx_model import to_onnx
+from deltakwt.weights.onnx_model import to_onnx
 from deltakwt.bench.runners import PEERS, mode_of, our_runners, probe
 from deltakwt.core.config import KEYWORDS, KWT1, KWT2, Config
 from deltakwt.core.engine import Engine

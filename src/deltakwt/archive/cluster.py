@@ -7,6 +7,7 @@ one, and one that still ends its worker becomes a row with an error.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,7 @@ from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.core.model import Model
 
 RETRIES = 4  # of a shard whose worker or machine was lost
+CONNECT_SECONDS = 10.0
 AHEAD = 2  # shards that wait, per core of the cluster
 
 Finished = tuple[Shard, list[Document]]
@@ -40,6 +42,7 @@ def search_on_cluster(task: Task, shards: Iterator[Shard], address: str) -> Iter
     except ImportError:
         raise MissingExtra("--ray", "cluster") from None
 
+    _check_reachable(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -48,6 +51,17 @@ def search_on_cluster(task: Task, shards: Iterator[Shard], address: str) -> Iter
         yield from _search(ray, task, shards)
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse an address at which nobody listens. Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return  # "auto": Ray finds the cluster of this machine
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise DeltakwtError(f"--ray {address}: no cluster answers there: {error}") from error
 
 
 def _search(ray: Any, task: Task, shards: Iterator[Shard]) -> Iterator[Finished]:

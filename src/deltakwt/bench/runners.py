@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.bench.onnx_model import to_onnx
+from deltakwt.weights.onnx_model import to_onnx
 from deltakwt.core.config import CLIP_SAMPLES
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError, MissingExtra
