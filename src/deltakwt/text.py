@@ -1,6 +1,8 @@
-"""Text from files, names and servers, made safe to print."""
+"""Text from files, names and servers, made safe to print; and the time of day as text."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 
 def printable(text: object) -> str:
@@ -15,6 +17,11 @@ def printable(text: object) -> str:
 def one_line(text: object) -> str:
     """Return `text` as one printable line: line breaks and tabs become single spaces."""
     return printable(" ".join(str(text).split()))
+
+
+def wall_time() -> str:
+    """Return the time of day in UTC as ISO 8601 with milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _escape(character: str) -> str:

@@ -19,6 +19,7 @@ from deltakwt.listen.saved import EventWriter
 from deltakwt.listen.sources import Block
 from deltakwt.listen.spotter import Spotter
 from deltakwt.listen.view import View
+from deltakwt.text import wall_time
 
 
 @dataclass
@@ -90,7 +91,7 @@ class Session:
         for event in events:
             self.events += 1
             if self.as_json:
-                self._line({"event": "word", **event.to_json()})
+                self._line({"event": "word", **event.to_json(), "wall_time": wall_time()})
             elif self.view:
                 self.view.word(event)
             else:
