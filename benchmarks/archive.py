@@ -47,7 +47,8 @@ def main() -> None:
     once = np.concatenate(list(read_blocks(options.sound)))
     sound = np.resize(once, int(options.minutes * 60 * 16_000 / FILES))
     print(f"{options.model}, {model.setting}, {FILES} files of {len(sound) / 16_000:.0f} s")
-    print("| format | hours of sound per hour and core | core hours for 1000 hours |\n|---|---|---|")
+    print("| format | hours of sound per hour and core | core hours for 1000 hours |")
+    print("|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, (suffix, subtype, rate) in FORMATS.items():
             files = store(Path(folder), sound, suffix, subtype, rate)

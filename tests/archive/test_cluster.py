@@ -18,7 +18,8 @@ ray = pytest.importorskip("ray", reason="needs Ray: pip install 'deltakwt[cluste
 
 
 @pytest.fixture
-def cluster() -> Any:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "300")  # a busy machine takes its time
     from ray.cluster_utils import Cluster
 
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
