@@ -22,6 +22,7 @@ from deltakwt.weights.mapping_block import Block, Problem, has_word
 
 Array = NDArray[np.float32]
 Tensors = dict[str, Array]
+MAX_REASON = 400  # characters
 HEAD_DIM = 64  # of every KWT of the paper
 # Prefixes that wrappers put before every name.
 WRAPPERS = ("module.", "model.", "_orig_mod.", "net.", "student.", "backbone.", "encoder.")
@@ -62,7 +63,8 @@ def map_tensors(
     try:
         return attempt.run(heads, labels)
     except Problem as problem:
-        raise DoesNotFit(f"{source}: {problem}", attempt.rows()) from None
+        reason = str(problem)[:MAX_REASON]  # names of tensors may be long
+        raise DoesNotFit(f"{source}: {reason}", attempt.rows()) from None
 
 
 def _unwrapped(name: str) -> str:

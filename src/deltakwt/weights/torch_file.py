@@ -29,6 +29,13 @@ MAX_PICKLE_BYTES = 8 << 20
 MAX_TENSORS = 20_000
 MAX_DEPTH = 16  # of dictionaries in dictionaries
 
+MAX_REASON = 200  # characters
+# What zipfile and the pickle reader raise for values that do not fit together.
+_DAMAGED = (
+    *(ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, OSError),
+    struct.error,
+)
+
 
 def read_torch(path: Path) -> dict[str, NDArray[np.float32]]:
     """Return every tensor of floats of the largest dictionary of tensors in a torch file."""
@@ -39,8 +46,9 @@ def read_torch(path: Path) -> dict[str, NDArray[np.float32]]:
         try:
             return _read(path, file, size)
         except (Malformed, zipfile.BadZipFile, NotImplementedError, EOFError) as error:
-            raise DeltakwtError(f"{path}: not a file of torch.save: {error}") from error
-        except (ValueError, KeyError, IndexError, TypeError, OverflowError, OSError) as error:
+            reason = str(error)[:MAX_REASON]  # zipfile quotes what it read
+            raise DeltakwtError(f"{path}: not a file of torch.save: {reason}") from error
+        except _DAMAGED as error:
             raise DeltakwtError(f"{path}: damaged: {type(error).__name__}") from error
 
 
