@@ -21,7 +21,7 @@ LAYERS = (
     ("listen",),
     ("data",),
     ("evaluate",),
-    ("tune", "train", "bench", "report", "export", "serve"),
+    ("tune", "train", "bench", "report", "export", "serve", "archive"),
     ("doctor",),
     ("cli",),
     ("__main__", "__init__"),

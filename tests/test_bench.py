@@ -13,13 +13,13 @@ import soundfile
 
 from deltakwt.bench import timing
 from deltakwt.bench.breakdown import breakdown, stretched, stretched_features
-from deltakwt.bench.onnx_model import to_onnx
 from deltakwt.bench.runners import PEERS, mode_of, our_runners, probe
 from deltakwt.core.config import KEYWORDS, KWT1, KWT2, Config
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import MissingExtra
 from deltakwt.core.setting import DENSE, Setting, Thresholds
 from deltakwt.weights.folder import Weights, random_tensors, save_folder
+from deltakwt.weights.onnx_model import to_onnx
 
 SMALL = Config(dim=16, heads=2, mlp=32, layers=2)
 THETA = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1")

@@ -220,9 +220,7 @@ def lines_of(name: str, line: str, count: int, bad: str) -> Callable[[Path], Pat
 
 
 WIDE = ", ".join(["0.5"] * 60)
-EVENT = (
-    '{"file": "%d.wav", "label": "yes", "score": 0.9, "clip": 0.5, "more": [' + WIDE + "]}\n"
-)
+EVENT = '{"file": "%d.wav", "label": "yes", "score": 0.9, "clip": 0.5, "more": [' + WIDE + "]}\n"
 ANSWER = '{"file": "' + "a" * 3000 + '%d.wav", "label": "yes"}\n'
 
 

@@ -1,8 +1,9 @@
-"""Text from files, names and servers, made safe to print."""
+"""Text from files, names and servers, made safe to print; and the time of day as text."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 MASK = "***"
 # scheme://user:PASSWORD@host. Like SQLAlchemy, allow / and ? in the password.
@@ -24,6 +25,11 @@ def printable(text: object) -> str:
 def one_line(text: object) -> str:
     """Return `text` as one printable line: line breaks and tabs become single spaces."""
     return printable(" ".join(str(text).split()))
+
+
+def wall_time() -> str:
+    """Return the time of day in UTC as ISO 8601 with milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _escape(character: str) -> str:

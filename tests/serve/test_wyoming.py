@@ -10,6 +10,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -32,10 +33,13 @@ from wyoming.ping import Ping
 from wyoming.wake import Detect, Detection, NotDetected
 
 from deltakwt import DeltakwtError, Model
+from deltakwt.core.engine import Engine
 from deltakwt.serve.address import parse_uri
 from deltakwt.serve.hub import Hub
 from deltakwt.serve.limits import Limits, Pace, Refused
 from deltakwt.serve.wyoming import WyomingServer, serving
+from deltakwt.weights.folder import load_weights
+from deltakwt.weights.registry import resolve
 
 WORDS = ["yes", "left", "stop"]
 CHUNK = 2048  # bytes, as Home Assistant sends them
@@ -173,7 +177,7 @@ def test_any_pcm(
     assert found == WORDS if width > 1 else "left" in found
 
 
-def test_twenty_clients_share_one_model(server: Server, pcm: bytes) -> None:
+def test_fifty_clients_share_one_model(server: Server, pcm: bytes) -> None:
     async def run() -> None:
         async with server() as running:
 
@@ -184,11 +188,35 @@ def test_twenty_clients_share_one_model(server: Server, pcm: bytes) -> None:
                     assert await words(mine, pcm) == [name]
                     return [name]
 
-            found = await asyncio.gather(*(one(number) for number in range(20)))
-            assert len(found) == 20
-            assert running.hub.connections == 20
-            assert running.hub.words == {"yes": 7, "left": 7, "stop": 6}
-            assert "deltakwt_connections_total 20\n" in running.hub.metrics()
+            found = await asyncio.gather(*(one(number) for number in range(50)))
+            assert len(found) == 50
+            assert running.hub.connections == 50
+            assert running.hub.words == {"yes": 17, "left": 17, "stop": 16}
+            assert "deltakwt_connections_total 50\n" in running.hub.metrics()
+
+    asyncio.run(run())
+
+
+def test_several_models_in_one_server(model: Model, pcm: bytes) -> None:
+    """The second model adds its own words; a word of both is reported once, by the first."""
+    renamed = tuple("halt" if label == "stop" else label for label in model.labels)
+    engine = Engine(model.config, load_weights(resolve(model.name)).tensors)
+    second = Model(replace(model.config, labels=renamed), engine, model.profiles, "second")
+
+    async def run() -> None:
+        hub = Hub(lambda: model, Limits(), 0, [lambda: second])
+        async with serving(hub, "tcp://127.0.0.1:0") as running, client(running) as one:
+            await one.write_event(Describe().event())
+            info = Info.from_event(await one.read_event())
+            described = {entry.name: entry.description for entry in info.wake[0].models}
+            assert described["halt"] == "halt (second)"
+            assert described["yes"].startswith("yes (")
+            assert "second" not in described["yes"]
+            assert len(described) == 11
+            assert sorted(await words(one, pcm)) == sorted([*WORDS, "halt"])
+            await one.write_event(Detect(names=["halt"]).event())
+            assert await words(one, pcm) == ["halt"]
+        hub.close()
 
     asyncio.run(run())
 

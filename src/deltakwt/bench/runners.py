@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.bench.onnx_model import to_onnx
 from deltakwt.core.config import CLIP_SAMPLES
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.core.setting import DENSE, Setting
 from deltakwt.weights.folder import Weights
+from deltakwt.weights.onnx_model import to_onnx
 
 Floats = NDArray[np.float32]
 BASELINE = "ONNX Runtime fp32"  # all ratios are relative to it

@@ -1,4 +1,4 @@
-"""`deltakwt export`: a model as C for microcontrollers, or as a file for the C library."""
+"""`deltakwt export`: a model as C, as a file for the C library, or for other runtimes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from deltakwt.cli.common import (
     load_model,
     print_json,
     progress,
+    say,
     table,
 )
 from deltakwt.core.errors import DeltakwtError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from deltakwt.export.model import Export
 
 
-TARGETS = ("c", "bin")
+TARGETS = ("c", "bin", "onnx", "tflite")
 
 
 def register(app: typer.Typer) -> None:
@@ -40,19 +41,24 @@ def register(app: typer.Typer) -> None:
 def export(
     out: Annotated[
         Path,
-        typer.Option("--out", help="Write to this new or empty folder, or for bin to this file."),
+        typer.Option(
+            "--out", help="Write to this new or empty folder; bin, onnx and tflite: to this file."
+        ),
     ],
     model: ModelOption = DEFAULT_MODEL,
     target: Annotated[
         str,
         typer.Option(
             help="Choose what to write: 'c' is a folder of C for microcontrollers (default), 'bin'"
-            " is one model file for the C library."
+            " is one model file for the C library, 'onnx' and 'tflite' are the dense model with"
+            " its front end for other runtimes."
         ),
     ] = "c",
     weights: Annotated[
         str | None,
-        typer.Option(help="Store weights as f32, f16 or int8 (default int8; bin has f32 only)."),
+        typer.Option(
+            help="Store weights as f32, f16 or int8 (default int8; other targets than c have f32)."
+        ),
     ] = None,
     profile: ProfileOption = None,
     thresholds: ThresholdsOption = None,
@@ -90,18 +96,38 @@ def export(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Export a model as C for microcontrollers, or as one file for the C library."""
+    """Export a model as C for microcontrollers, or as one file for the C library or others."""
     if target not in TARGETS:
         raise DeltakwtError(f"--target {target}: must be one of {', '.join(TARGETS)}")
-    if target == "bin" and (weights not in (None, "f32") or measure):
+    if target != "c" and (weights not in (None, "f32") or measure):
         option = "--measure" if measure else f"--weights {weights}"
-        raise DeltakwtError(f"{option}: --target bin has float32 weights and runs nothing")
+        raise DeltakwtError(f"{option}: --target {target} has float32 weights and runs nothing")
+    if target in ("onnx", "tflite"):
+        _write_dense(target, model, out, any((profile, thresholds, front_end, hop)), json)
+        return
     kind = weights or ("int8" if target == "c" else "f32")
     wanted = _wanted(model, kind, _setting(model, profile, thresholds, front_end), hop)
     if target == "bin":
         _write_file(wanted, out, json)
     else:
         _write_sources(wanted, out, measure, clips, limit, json)
+
+
+def _write_dense(target: str, model: str, out: Path, is_set: bool, json: bool) -> None:
+    from deltakwt.export.dense import DESCRIPTIONS, write_dense
+    from deltakwt.weights.folder import load_weights
+    from deltakwt.weights.registry import resolve
+
+    if is_set:
+        raise DeltakwtError(
+            f"--target {target}: is dense with the plain front end; leave out --profile,"
+            " --thresholds, --front-end and --hop"
+        )
+    size = write_dense(target, load_weights(resolve(model)), out)
+    if json:
+        print_json({"out": str(out), "bytes": size})
+        return
+    say(f"{out}: {model}, {DESCRIPTIONS[target]}, {size / 1024:.0f} KB.")
 
 
 def _write_file(wanted: Export, out: Path, json: bool) -> None:

@@ -143,17 +143,42 @@ def pull(
 
 def import_file(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Read this .tflite file of the KWT authors.")
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Read this file: .tflite of the KWT authors, a PyTorch checkpoint (.pt, .pth,"
+            " .ckpt, .bin), .safetensors, or .onnx.",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Write the model to this new folder.")],
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            help="Name the labels in the order of the logits: a,b,c or a text file with one per"
+            " line. Default: the twelve labels of Speech Commands."
+        ),
+    ] = None,
+    heads: Annotated[
+        int | None,
+        typer.Option(help="Use so many attention heads. Default: one for each 64 features."),
+    ] = None,
+    check: Annotated[
+        Path | None,
+        typer.Option(
+            help="Compare with the logits that the model's own code gives: a .pt or .safetensors"
+            " file with features (n, 98, 40) and logits (n, labels)."
+        ),
+    ] = None,
+    table_: Annotated[
+        bool, typer.Option("--table", help="Show what every tensor of the file became.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Write a .tflite file of the KWT authors as a model folder."""
-    from deltakwt.weights.registry import import_tflite
+    """Write a model of another project as a model folder.
 
-    weights = import_tflite(file, out)
-    parameters = sum(tensor.size for tensor in weights.tensors.values())
-    if json:
-        print_json({"path": str(out), "dim": weights.config.dim, "parameters": parameters})
-    else:
-        say(f"{out}: {parameters:,} parameters, width {weights.config.dim}")
+    Tensors are recognised by shape, by structure and by name. Nothing in a checkpoint is executed.
+    If something does not fit, a table on stderr says what each tensor was taken for.
+    """
+    from deltakwt.cli.imported import import_and_show
+
+    import_and_show(file, out, labels, heads, check, table_, json)

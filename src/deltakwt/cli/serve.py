@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,6 +46,16 @@ IdleOption = Annotated[
         "--idle", min=0, help="Disconnect after this many seconds without a message; 0: never."
     ),
 ]
+ModelsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model",
+        "-m",
+        envvar="DELTAKWT_MODEL",
+        help="Use this model: a name, a model folder, or a .tflite file. Can be repeated: every"
+        f" stream then runs through all of them. Default: {DEFAULT_MODEL}.",
+    ),
+]
 StallOption = Annotated[
     float,
     typer.Option("--stall", min=0.1, help="Allow this many seconds to send or read a message."),
@@ -65,7 +76,7 @@ def wyoming(
     uri: Annotated[
         str, typer.Option(help="Listen on this address: tcp://HOST:PORT or unix:///PATH.")
     ] = "tcp://127.0.0.1:10400",
-    model: ModelOption = DEFAULT_MODEL,
+    model: ModelsOption = None,
     profile: ProfileOption = None,
     threads: ThreadsOption = 0,
     log: LogOption = "text",
@@ -89,7 +100,8 @@ def wyoming(
 
     parse_uri(uri)
     limits = Limits(max_clients, max_message, max_buffered, max_ahead, idle, stall)
-    asyncio.run(server.run(_hub(model, profile, threads, log, limits), uri))
+    names = model or [DEFAULT_MODEL]
+    asyncio.run(server.run(_hub(names, profile, threads, log, limits), uri))
 
 
 def http(
@@ -140,7 +152,7 @@ def http(
     limits = Limits(
         max_clients, max_message, max_buffered, max_ahead, idle, stall, max_body, max_seconds
     )
-    asyncio.run(server.run(_hub(model, profile, threads, log, limits), uri, token, origin or []))
+    asyncio.run(server.run(_hub([model], profile, threads, log, limits), uri, token, origin or []))
 
 
 def _token(file: Path | None) -> str | None:
@@ -153,8 +165,8 @@ def _token(file: Path | None) -> str | None:
         raise DeltakwtError(f"--token-file {file}: cannot be read: {error}") from None
 
 
-def _hub(name: str, profile: str | None, threads: int, log: str, limits: Limits) -> Hub:
-    """Load the model and start logging."""
+def _hub(names: list[str], profile: str | None, threads: int, log: str, limits: Limits) -> Hub:
+    """Load the models and start logging."""
     from deltakwt.core.model import load
     from deltakwt.serve.hub import Hub
     from deltakwt.serve.service import start_logging
@@ -162,13 +174,14 @@ def _hub(name: str, profile: str | None, threads: int, log: str, limits: Limits)
     if log not in ("text", "json"):
         raise DeltakwtError(f"--log {log!r}: must be text or json")
 
-    def load_model() -> Model:
+    def load_model(name: str) -> Model:
         model = load(name)
         if profile is not None:
             model.setting = profile
         return model
 
-    hub = Hub(load_model, limits, threads)
+    first, *more = (partial(load_model, name) for name in names)
+    hub = Hub(first, limits, threads, more)
     start_logging(log == "json")
     return hub
 

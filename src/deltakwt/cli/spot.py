@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deltakwt.cli.archive import OutOption, RayOption, search
 from deltakwt.cli.common import (
     DEFAULT_MODEL,
     JsonOption,
@@ -39,7 +40,12 @@ def register(app: typer.Typer) -> None:
 
 def spot(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Find words in these sound files.")
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Find words in these sound files. With --out also in folders, in the files of"
+            " a list (.txt, one per line) and of a list on stdin (-).",
+        ),
     ],
     model: ModelOption = DEFAULT_MODEL,
     thresholds: ThresholdsOption = None,
@@ -53,14 +59,20 @@ def spot(
             help="With --json: add the MACs and stored bytes of every layer and product.",
         ),
     ] = False,
+    out: OutOption = None,
+    ray: RayOption = None,
 ) -> None:
     """Find the words in sound files of any length, rate and format.
 
     A window of one second is run every 100 ms, and the words and times are those of `listen`. A
     file of at most one second is decided as one clip. A file that cannot be read is reported, and
-    the others are still done.
+    the others are still done. With --out, the words of very many files are written to a table on
+    all cores, and an interrupted search goes on where it was.
     """
     loaded = load_model(model, profile, thresholds)
+    if out is not None or ray is not None:
+        search(loaded, files, out, ray, threads, full=full, json=json)
+        return
     documents: list[dict[str, Any]] = []
     found: list[Spotting] = []
     stopped = False

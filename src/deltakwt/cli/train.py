@@ -53,11 +53,9 @@ def train(options: TrainArguments) -> None:
     with ProgressReporter() as reporter:
         made = training.train(request, reporter)
     if made is None:
-        typer.echo(f"stopped; continue with: deltakwt train --resume --out {options.out}", err=True)
-        raise typer.Exit(128 + reporter.signal)
         again = shlex.join(["deltakwt", "train", "--resume", "--out", str(options.out)])
         typer.echo(f"stopped; continue with: {printable(again)}", err=True)
-        raise typer.Exit(130)
+        raise typer.Exit(128 + reporter.signal)
     accuracy, facts = made.training["validation"], made.training
     if options.as_json:
         print_json({"model": str(options.out), "validation": accuracy, "training": facts})

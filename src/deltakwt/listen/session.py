@@ -28,6 +28,7 @@ from deltakwt.listen.runner import Meter, Reading
 from deltakwt.listen.saved import EventWriter
 from deltakwt.listen.sources import Block
 from deltakwt.listen.spotter import Spotter
+from deltakwt.text import wall_time
 
 REDRAW_SECONDS = 0.25
 MIN_LEVEL = -80.0  # dB, the left end of the level bar
@@ -205,7 +206,7 @@ class Session:
         for event in events:
             self.events += 1
             if self.as_json:
-                self._line({"event": "word", **event.to_json()})
+                self._line({"event": "word", **event.to_json(), "wall_time": wall_time()})
             elif self.view:
                 self.view.word(event)
             else:

@@ -6,10 +6,9 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from deltakwt.core.errors import DeltakwtError
@@ -19,6 +18,7 @@ from deltakwt.listen.spotter import Spotter
 from deltakwt.serve.limits import Limits, Refused
 from deltakwt.serve.service import log
 from deltakwt.serve.sound import SoundBuffer
+from deltakwt.text import wall_time
 
 if TYPE_CHECKING:
     from deltakwt.listen.decision import Event
@@ -38,13 +38,21 @@ METRICS = {
 
 
 class Hub:
-    """One model and its clients. All methods are called in the event loop's thread."""
+    """One model or several, and the clients. All methods are called in the event loop's thread.
+
+    Streams run through all models; posted files only through the first, `model`. A word that
+    several models know is reported by the first of them.
+    """
 
     def __init__(
-        self, load: Callable[[], Model], limits: Limits | None = None, threads: int = 0
+        self,
+        load: Callable[[], Model],
+        limits: Limits | None = None,
+        threads: int = 0,
+        more: Sequence[Callable[[], Model]] = (),
     ) -> None:
-        self._load = load
-        self.model = load()
+        self._loads = (load, *more)
+        self.models = self._load()
         self.limits = limits or Limits()
         workers = threads or os.cpu_count() or 1
         self.pool = ThreadPoolExecutor(workers, "stream")
@@ -56,10 +64,30 @@ class Hub:
         self._usage: Counter[str] = Counter()  # of streams and files that have ended
         self._spotters: set[Spotter] = set()
 
+    def _load(self) -> list[Model]:
+        return [load() for load in self._loads]
+
+    @property
+    def model(self) -> Model:
+        """Return the first model."""
+        return self.models[0]
+
+    @property
+    def owners(self) -> dict[str, Model]:
+        """Return every word with its model; silence and "unknown" are not words."""
+        return {
+            label: model
+            for model in reversed(self.models)  # the first model takes the word in the end
+            for label in model.labels
+            if not label.startswith("_")
+        }
+
     @property
     def labels(self) -> list[str]:
-        """Return the words that the model knows; silence and "unknown" are not words."""
-        return [label for label in self.model.labels if not label.startswith("_")]
+        """Return the words that the models know, those of the first model first."""
+        owners = self.owners
+        known = dict.fromkeys(label for model in self.models for label in model.labels)
+        return [label for label in known if label in owners]
 
     async def alive(self) -> None:
         """Return once a worker thread has answered."""
@@ -69,10 +97,15 @@ class Hub:
         """Read the model and its settings again. Streams that run keep the old ones."""
         try:
             loop = asyncio.get_running_loop()
-            self.model = await loop.run_in_executor(self.pool, self._load)
-            log("reloaded", model=self.model.name, setting=str(self.model.setting))
+            self.models = await loop.run_in_executor(self.pool, self._load)
+            log("reloaded", **self.describe())
         except DeltakwtError as error:
             log("reload failed; the old model stays", level="warning", error=str(error))
+
+    def describe(self) -> dict[str, str]:
+        """Return the names and the settings of the models, for logs."""
+        names = ", ".join(model.name for model in self.models)
+        return {"model": names, "setting": ", ".join(str(model.setting) for model in self.models)}
 
     @contextmanager
     def client(self, name: str) -> Iterator[None]:
@@ -110,18 +143,23 @@ class Hub:
         self, client: str, sound: SoundBuffer, wanted: Callable[[str], bool]
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the wanted words of one stream, as `event_json`, until the buffer ends."""
-        stream = AsyncSpotter(self.model, sound, executor=self.pool)
-        self._spotters.add(stream.spotter)
+        owners = self.owners
+        streams = [(m, AsyncSpotter(m, executor=self.pool)) for m in self.models]
+        self._spotters.update(stream.spotter for _, stream in streams)
         try:
-            async for event in stream:
-                if wanted(event.label):
-                    yield self.count(client, event_json(event))
+            async for block, rate in _and_end(sound):
+                for model, stream in streams:
+                    found = await (stream.flush() if block is None else stream.push(block, rate))
+                    for event in found:
+                        if owners.get(event.label) is model and wanted(event.label):
+                            yield self.count(client, event_json(event))
         except DeltakwtError as error:
             raise Refused("bad-audio", str(error)) from None
         finally:
-            await stream.close()
-            self._spotters.discard(stream.spotter)
-            self.add_usage(stream.spotter)
+            for _, stream in streams:
+                await stream.close()
+                self._spotters.discard(stream.spotter)
+                self.add_usage(stream.spotter)
 
     def count(self, client: str, event: dict[str, Any]) -> dict[str, Any]:
         """Count and log a word, and return it."""
@@ -157,6 +195,13 @@ class Hub:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+async def _and_end(sound: SoundBuffer) -> AsyncGenerator[tuple[Any, int], None]:
+    """Yield the blocks of a buffer with their rates, and None after the last one."""
+    async for block, rate in sound:
+        yield block, rate
+    yield None, 0
+
+
 def _usage(spotter: Spotter) -> dict[str, Any]:
     total = spotter.meter.total
     return {
@@ -180,11 +225,6 @@ def _metric(name: str, value: Any) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def wall_time() -> str:
-    """Return the time of day in UTC as ISO 8601 with milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def event_json(event: Event) -> dict[str, Any]:

@@ -18,11 +18,12 @@ from wyoming.wake import Detect, Detection, NotDetected
 
 import deltakwt
 from deltakwt.serve.address import close_socket, is_local, open_socket
-from deltakwt.serve.hub import Hub, wall_time
+from deltakwt.serve.hub import Hub
 from deltakwt.serve.limits import Pace, Refused
 from deltakwt.serve.messages import HEADER, read_message
 from deltakwt.serve.service import log, notify, service
 from deltakwt.serve.sound import SoundBuffer, check_format, decode
+from deltakwt.text import wall_time
 
 FORMATS = {1: "u8", 2: "s16", 3: "s24", 4: "s32"}  # by bytes of a sample
 GRACE = 5.0  # seconds that clients have when the server stops
@@ -160,14 +161,15 @@ class Client:
 
 
 def info(hub: Hub) -> Info:
-    """Return what the server offers: every word of the model is a wake word."""
+    """Return what the server offers: every word of a model is a wake word."""
+    owners = hub.owners
     source = Attribution("deltakwt", "https://pypi.org/project/deltakwt/")
     models = [
         WakeModel(
             name=label,
             attribution=source,
             installed=True,
-            description=f"{label} ({Path(hub.model.name).name})",
+            description=f"{label} ({Path(owners[label].name).name})",
             version=deltakwt.__version__,
             languages=["en"],
             phrase=label,
@@ -206,7 +208,7 @@ class WyomingServer:
         is_unix = self._socket.family == socket.AF_UNIX
         start = asyncio.start_unix_server if is_unix else asyncio.start_server
         self._server = await start(self._serve, sock=self._socket, limit=HEADER)
-        log("ready", uri=self.uri, model=self.hub.model.name, setting=str(self.hub.model.setting))
+        log("ready", uri=self.uri, **self.hub.describe())
 
     async def stop(self) -> None:
         """Close the address and all connections."""

@@ -85,7 +85,7 @@ def read_config(folder: Path) -> tuple[Config, dict[str, Any]]:
             f"{path}: format {version!r} is not known to this deltakwt, which reads {FORMAT}"
         )
     sizes = {name: _bounded(path, document, name, limit) for name, limit in LIMITS.items()}
-    labels = _labels(path, document)
+    labels = check_labels(path, document.get("labels"))
     if sizes["dim"] % sizes["heads"]:
         raise DeltakwtError(f"{path}: heads must divide dim")
     _check_front_end(path, document)
@@ -95,8 +95,8 @@ def read_config(folder: Path) -> tuple[Config, dict[str, Any]]:
     return Config(labels=labels, **sizes), training
 
 
-def _labels(path: Path, document: dict[str, Any]) -> tuple[str, ...]:
-    labels = document.get("labels")
+def check_labels(path: Path | str, labels: object) -> tuple[str, ...]:
+    """Return the labels if they are a list of different printable names."""
     if (
         not isinstance(labels, list)
         or not 2 <= len(labels) <= MAX_LABELS

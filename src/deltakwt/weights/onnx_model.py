@@ -9,40 +9,68 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.core.config import LAYER_NORM_EPS, Config
+from deltakwt.core.config import (
+    CLIP_SAMPLES,
+    ENERGY_FLOOR,
+    FFT_SAMPLES,
+    FRAME_SAMPLES,
+    HOP_SAMPLES,
+    LAYER_NORM_EPS,
+    Config,
+)
 from deltakwt.core.errors import MissingExtra
+from deltakwt.core.frontend import dct_matrix, mel_matrix
 
 OPSET = 20  # the first with Gelu
 IR_VERSION = 10
 
 
-def to_onnx(config: Config, tensors: Mapping[str, NDArray[np.float32]]) -> bytes:
+def to_onnx(
+    config: Config, tensors: Mapping[str, NDArray[np.float32]], *, sound: bool = False
+) -> bytes:
     """Return a dense graph from features (1, frames, 40) to logits (1, labels).
 
-    It uses plain operators, which each runtime fuses as it can. The last layer computes all tokens.
+    With `sound`, the plain front end is in the graph, which then begins with (1, 16000) samples
+    in [-1, 1]. It uses plain operators, which each runtime fuses as it can. The last layer computes
+    all tokens.
     """
     try:
         from onnx import TensorProto, checker, helper
     except ImportError:
-        raise MissingExtra("the benchmark", "bench") from None
+        raise MissingExtra("ONNX", "onnx") from None
 
     graph = _Graph(tensors)
+    if sound:
+        name, shape_in = "sound", [1, CLIP_SAMPLES]
+        graph.front_end()
+    else:
+        name, shape_in = "features", [1, config.frames, config.features]
     x = graph.embed(config)
     for layer in range(config.layers):
         x = graph.block(config, x, f"blocks.{layer}.")
     graph.head(x)
-    shape_in, shape_out = [1, config.frames, config.features], [1, len(config.labels)]
     made = helper.make_graph(
         graph.nodes,
         "kwt",
-        [helper.make_tensor_value_info("features", TensorProto.FLOAT, shape_in)],
-        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape_out)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape_in)],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, len(config.labels)])],
         graph.constants,
     )
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)])
+    model = helper.make_model(
+        made, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="deltakwt"
+    )
     model.ir_version = IR_VERSION
+    helper.set_model_props(model, {"labels": "\n".join(config.labels)})
     checker.check_model(model)
     return bytes(model.SerializeToString())
+
+
+def dft_kernels() -> NDArray[np.float32]:
+    """Return (2 * 257, 480): the windowed cosines and sines of one frame, as rows of a filter."""
+    n = np.arange(FRAME_SAMPLES)
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * n / FRAME_SAMPLES)  # periodic
+    angles = 2 * np.pi * np.outer(np.arange(FFT_SAMPLES // 2 + 1), n) / FFT_SAMPLES
+    return np.concatenate([hann * np.cos(angles), hann * np.sin(angles)]).astype(np.float32)
 
 
 class _Graph:
@@ -75,6 +103,30 @@ class _Graph:
         inputs = [total, f"{name}.weight", f"{name}.bias"]
         attributes = {"axis": -1, "epsilon": LAYER_NORM_EPS}
         return self.node("LayerNormalization", inputs, f"{name}.out", **attributes)
+
+    def front_end(self) -> str:
+        """Add the plain front end: sound (1, 16000) to features (1, 98, 40)."""
+        self.constant("dft", dft_kernels()[:, None, :])
+        self.constant("mel", mel_matrix().astype(np.float32))
+        self.constant("dct", dct_matrix().astype(np.float32))
+        self.constant("energy_floor", np.float32(ENERGY_FLOOR))
+        axis = self.constant("channel_axis", np.array([1], np.int64))
+        channel = self.node("Unsqueeze", ["sound", axis], "channel")
+        spectrum = self.node("Conv", [channel, "dft"], "spectrum", strides=[HOP_SAMPLES])
+        squares = self.node("Mul", [spectrum, spectrum], "squares")  # (1, 514, 98)
+        self.nodes.append(self._split(squares, ["real", "imaginary"]))
+        power = self.node("Add", ["real", "imaginary"], "power")
+        magnitude = self.node("Sqrt", [power], "magnitude")
+        frames = self.node("Transpose", [magnitude], "frames", perm=[0, 2, 1])
+        energies = self.node("MatMul", [frames, "mel"], "energies")
+        floored = self.node("Max", [energies, "energy_floor"], "floored")
+        logs = self.node("Log", [floored], "logs")
+        return self.node("MatMul", [logs, "dct"], "features")
+
+    def _split(self, x: str, parts: list[str]) -> Any:
+        from onnx import helper
+
+        return helper.make_node("Split", [x], parts, axis=1, num_outputs=len(parts))
 
     def embed(self, config: Config) -> str:
         tokens = self.linear("features", "embed")
