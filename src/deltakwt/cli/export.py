@@ -1,4 +1,4 @@
-"""`deltakwt export`: a model as C for microcontrollers, or as a file for the C library."""
+"""`deltakwt export`: a model as C, as a file for the C library, or as one for the browser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from deltakwt.export.model import Export
 
 
-TARGETS = ("c", "bin")
+TARGETS = ("c", "bin", "web")
+ONLY_WEIGHTS = {"bin": "f32", "web": "f16"}  # the targets that are one file
 
 
 def register(app: typer.Typer) -> None:
@@ -40,19 +41,19 @@ def register(app: typer.Typer) -> None:
 def export(
     out: Annotated[
         Path,
-        typer.Option("--out", help="Write to this new or empty folder, or for bin to this file."),
+        typer.Option("--out", help="Write to this new or empty folder, or for bin and web to this file."),
     ],
     model: ModelOption = DEFAULT_MODEL,
     target: Annotated[
         str,
         typer.Option(
-            help="Write this: 'c', a folder of C for microcontrollers (default), or 'bin',"
-            " one model file for the C library."
+            help="Write this: 'c', a folder of C for microcontrollers (default), 'bin',"
+            " one model file for the C library, or 'web', one compressed file for the browser."
         ),
     ] = "c",
     weights: Annotated[
         str | None,
-        typer.Option(help="Store weights as f32, f16 or int8 (default int8; bin has f32 only)."),
+        typer.Option(help="Store weights as f32, f16 or int8 (default int8; bin has f32 only, web f16)."),
     ] = None,
     profile: ProfileOption = None,
     thresholds: ThresholdsOption = None,
@@ -86,24 +87,29 @@ def export(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Export a model as C for microcontrollers, or as one file for the C library."""
+    """Export a model as C for microcontrollers, or as one file for the C library or the browser."""
     if target not in TARGETS:
         raise DeltakwtError(f"--target {target}: must be one of {', '.join(TARGETS)}")
-    if target == "bin" and (weights not in (None, "f32") or measure):
+    only = ONLY_WEIGHTS.get(target)
+    if only and (weights not in (None, only) or measure):
         option = "--measure" if measure else f"--weights {weights}"
-        raise DeltakwtError(f"{option}: --target bin has float32 weights and runs nothing")
-    kind = weights or ("int8" if target == "c" else "f32")
+        raise DeltakwtError(f"{option}: --target {target} has {only} weights and runs nothing")
+    kind = only or weights or "int8"
     wanted = _wanted(model, kind, _setting(model, profile, thresholds, front_end), hop)
-    if target == "bin":
-        _write_file(wanted, out, json)
+    if only:
+        _write_file(wanted, model, target, out, json)
     else:
         _write_sources(wanted, out, measure, clips, limit, json)
 
 
-def _write_file(wanted: Export, out: Path, json: bool) -> None:
+def _write_file(wanted: Export, model: str, target: str, out: Path, json: bool) -> None:
     from deltakwt.export.binary import write_model_file
+    from deltakwt.export.web import write_web_model
 
-    size = write_model_file(wanted, out)
+    if target == "web":
+        size = write_web_model(wanted, load_model(model).profiles, out)
+    else:
+        size = write_model_file(wanted, out)
     if json:
         print_json({"out": str(out), "bytes": size})
         return
