@@ -99,7 +99,10 @@ export class Engine {
       logits: values.subarray(labels, from),
       kept: this.isDense ? null : values.subarray(from, from + sites),
       macs: values.subarray(from + sites, from + sites + products),
-      features: values.subarray(from + sites + products, from + sites + products + this.hop * FEATURES),
+      features:
+        number === 0
+          ? this.#floats(this.wasm.first_window_rows(), this.config.frames * FEATURES).slice()
+          : values.subarray(from + sites + products),
     };
   }
 

@@ -81,7 +81,7 @@ class Local {
 
 export class Spotter {
   #remote;
-  #listeners = { word: new Set(), window: new Set(), error: new Set() };
+  #listeners = { sound: new Set(), window: new Set(), word: new Set(), error: new Set() };
   #setting;
   #microphone;
 
@@ -124,7 +124,8 @@ export class Spotter {
   reset() {
     return this.#remote.call("reset");
   }
-  #show({ events, windows }) {
+  #show({ events, windows, sound }) {
+    for (const block of sound) this.#tell("sound", block);
     for (const window of windows) this.#tell("window", window);
     for (const event of events) this.#tell("word", event);
     return events;
@@ -137,8 +138,8 @@ export class Spotter {
     return this.#remote.call("spot", { samples, setting });
   }
 
-  /** Listens to the microphone until `stop`. `onBlock` gets every block and its rate. */
-  async listen({ onBlock } = {}) {
+  /** Listens to the microphone until `stop`. */
+  async listen() {
     if (this.#microphone) return;
     const media = await navigator.mediaDevices.getUserMedia({
       audio: { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false },
@@ -150,7 +151,6 @@ export class Spotter {
     const blocks = new AudioWorkletNode(context, "deltakwt-blocks", { numberOfOutputs: 0 });
     blocks.port.onmessage = ({ data }) => {
       if (!this.#microphone) return;
-      onBlock?.(data, context.sampleRate);
       this.push(data, context.sampleRate).catch((error) => this.#tell("error", error));
     };
     context.createMediaStreamSource(media).connect(blocks);

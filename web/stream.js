@@ -45,7 +45,8 @@ export class Stream {
     return this.#samples / RATE;
   }
 
-  /** Takes a block of any length and rate; returns {events, windows}. */
+  /** Takes a block of any length and rate; returns {events, windows, sound}. `sound` is a list of
+   * blocks at 16 kHz: what the engine heard. */
   push(block, rate = RATE) {
     if (this.#ended) throw new Error("the stream has ended; reset it");
     return this.#run(this.#resampler.push(block, rate));
@@ -56,12 +57,12 @@ export class Stream {
     const before = this.#run(this.#resampler.flush());
     this.#ended = true;
     const last = this.#told(() => this.engine.flush());
-    return { events: [...before.events, ...last.events], windows: [...before.windows, ...last.windows] };
+    return join(before, last);
   }
 
   #run(sound) {
     const samples = toInt16(sound);
-    const found = { events: [], windows: [] };
+    const found = { events: [], windows: [], sound: [sound] };
     for (let at = 0; at < samples.length; at += RATE) {
       const part = samples.subarray(at, at + RATE);
       this.#samples += part.length;
@@ -81,6 +82,7 @@ export class Stream {
     const seconds = (samples) => (this.#base + samples) / RATE;
     const hop = this.engine.hop * 160;
     return {
+      sound: [],
       events: words.map((word) => ({
         label: labels[word.label],
         score: word.score,
@@ -98,13 +100,19 @@ export class Stream {
     };
   }
 
+  // A second stream for questions, so that this one is not disturbed.
+  #other(setting) {
+    this.other ??= new Stream(this.module, this.model, setting);
+    this.other.#begin(resolveSetting(this.model.document, setting));
+    return this.other;
+  }
+
   /** Runs one second with a setting, apart from this stream. */
   explain(samples, setting, trace = false) {
-    this.second ??= new Engine(this.module, this.model.file);
-    const resolved = resolveSetting(this.model.document, setting);
-    this.second.setup(resolved);
+    const other = this.#other(setting);
+    const resolved = other.setting;
     const begun = performance.now();
-    const found = this.second.explain(toInt16(samples), trace && !!resolved.thresholds);
+    const found = other.engine.explain(toInt16(samples), trace && !!resolved.thresholds);
     const ms = performance.now() - begun;
     const { layers } = this.engine.config;
     const scores = softmax(found.logits);
@@ -123,11 +131,15 @@ export class Stream {
 
   /** Finds the words of a whole 16 kHz sound with a setting, apart from this stream. */
   spot(samples, setting) {
-    const other = new Stream(this.module, this.model, setting);
+    const other = this.#other(setting);
     const first = other.push(samples);
     const last = other.flush();
-    return { events: [...first.events, ...last.events], windows: [...first.windows, ...last.windows] };
+    return join(first, last);
   }
+}
+
+function join(one, two) {
+  return { events: [...one.events, ...two.events], windows: [...one.windows, ...two.windows], sound: [...one.sound, ...two.sound] };
 }
 
 function sum(values) {

@@ -24,6 +24,7 @@ static float *kept;         /* (DK_SITES, layers, tokens): of `explain` */
 static int64_t *macs;       /* (layers, DK_PRODUCTS): of `explain` */
 static float *log_memory;   /* (MOST_WINDOWS, log_step): the windows since `take_windows` */
 static uint32_t log_step, log_count;
+static float *first_rows; /* (frames, 40): features of the first window of the stream */
 static int16_t samples[DK_SECOND];
 static double word[6]; /* label, score, and the samples start, end, time, window */
 
@@ -48,6 +49,9 @@ EXPORT(reserve_file) void *reserve_file(uint32_t size) { return reserve(size); }
 
 static uint32_t tokens(void) { return model.config.frames + 1; }
 static uint32_t sites(void) { return model.config.layers * DK_SITES; }
+static uint32_t new_rows(void) { /* of a window that the one before does not have */
+    return model.decision.hop < model.config.frames ? model.decision.hop : model.config.frames;
+}
 static uint32_t products(void) { return model.config.layers * DK_PRODUCTS; }
 
 /* Floats of the widest trace: a site has `width` values in each row. */
@@ -69,7 +73,7 @@ EXPORT(open_model) int open_model(const void *file, uint32_t size) {
     size_t traces = 0;
     for (int site = 0; site < DK_SITES; site++) traces += trace_size(site);
     log_step = sizeof(window_head) / sizeof(float) + 2 * c->labels + sites() + products() +
-               model.decision.hop * DK_COEFFICIENTS;
+               new_rows() * DK_COEFFICIENTS;
     spotter_memory = reserve(dk_spotter_size(&model));
     thresholds = reserve(sites() * sizeof *thresholds);
     logits = reserve(c->labels * sizeof *logits);
@@ -77,8 +81,10 @@ EXPORT(open_model) int open_model(const void *file, uint32_t size) {
     kept = reserve((size_t)sites() * tokens() * sizeof *kept);
     log_memory = reserve((size_t)MOST_WINDOWS * log_step * sizeof *log_memory);
     trace_memory = reserve(traces * sizeof(float));
+    first_rows = reserve((size_t)c->frames * DK_COEFFICIENTS * sizeof *first_rows);
     if (!dk_spotter_size(&model)) return DK_BAD_CONFIG;
-    if (!spotter_memory || !thresholds || !logits || !macs || !kept || !log_memory || !trace_memory)
+    if (!spotter_memory || !thresholds || !logits || !macs || !kept || !log_memory ||
+        !trace_memory || !first_rows)
         return DK_BAD_MEMORY;
     if (model.thresholds)
         memcpy(thresholds, model.thresholds, sites() * sizeof *thresholds);
@@ -97,10 +103,11 @@ static void copy_counts(const int64_t *from, uint32_t count, float *to) {
     for (uint32_t i = 0; i < count; i++) to[i] = (float)from[i];
 }
 
-static void copy_newest_rows(const dk_stream_view *view, float *to) {
-    const uint32_t frames = model.config.frames, hop = model.decision.hop;
-    for (uint32_t i = 0; i < hop; i++) {
-        uint32_t row = (view->oldest + frames + frames - hop % frames + i) % frames;
+/* The newest `count` rows, at most a window, oldest first. */
+static void copy_rows(const dk_stream_view *view, uint32_t count, float *to) {
+    const uint32_t frames = model.config.frames;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t row = (view->oldest + frames - count + i) % frames;
         memcpy(to + i * DK_COEFFICIENTS, view->rows + row * DK_COEFFICIENTS,
                DK_COEFFICIENTS * sizeof *to);
     }
@@ -119,7 +126,8 @@ static void log_window(void *context, const dk_seen_window *seen) {
     at += 2 * labels;
     copy_counts(seen->stream.nonzeros, sites(), at);
     copy_counts(seen->stream.macs, products(), at + sites());
-    copy_newest_rows(&seen->stream, at + sites() + products());
+    copy_rows(&seen->stream, new_rows(), at + sites() + products());
+    if (!seen->window) copy_rows(&seen->stream, model.config.frames, first_rows);
 }
 
 /* Starts a new stream with the thresholds of the buffer, or densely, and this front end. */
@@ -141,6 +149,7 @@ EXPORT(push) int push(uint32_t count) { return dk_spotter_push(spotter, samples,
 EXPORT(flush) int flush(void) { return dk_spotter_flush(spotter); }
 
 EXPORT(window_log) const float *window_log(void) { return log_memory; }
+EXPORT(first_window_rows) const float *first_window_rows(void) { return first_rows; }
 EXPORT(window_step) uint32_t window_step(void) { return log_step; }
 EXPORT(take_windows) uint32_t take_windows(void) {
     uint32_t count = log_count;
