@@ -9,7 +9,7 @@ C_SOURCES = $(shell find native tests benchmarks -name '*.[ch]' -o -name '*.cpp'
 # Seconds for each fuzz target.
 SECONDS ?= 60
 
-.PHONY: help demo test lint format dev fuzz test-sanitize clean
+.PHONY: help demo test lint format dev web fuzz test-sanitize clean
 
 help:
 	@echo 'make demo           install into .venv and spot the words in examples/clips'
@@ -17,6 +17,7 @@ help:
 	@echo 'make lint           ruff, mypy, vulture, codespell, clang-format'
 	@echo 'make format         rewrite the sources as lint wants them'
 	@echo 'make dev            install for development: Python files in place, C rebuilt on import'
+	@echo 'make web            build the WebAssembly engine, test it, write the page to build/web'
 	@echo 'make test-sanitize  the C core under the address and undefined-behaviour sanitizers'
 	@echo 'make fuzz           fuzz every reader of files for SECONDS=60 each'
 	@echo 'make clean          remove .venv and everything built'
@@ -45,6 +46,14 @@ format: $(VENV)/test.done
 
 test-sanitize:
 	sh native/test_sanitize.sh
+
+# The compiler comes from PyPI. The built engines are committed; a rebuild gives the same bytes.
+web: $(VENV)/base.done
+	$(BIN)/pip install -q 'ziglang==0.17.0'
+	$(BIN)/python web/build.py engine
+	$(BIN)/python web/build.py page --out build/web examples/clips/sentence.flac \
+		$(filter-out %/sentence.flac,$(wildcard examples/clips/*.flac))
+	$(if $(shell command -v node),cd web && node --test test/,@echo 'node is not installed: its tests were left out')
 
 fuzz: $(VENV)/test.done
 	$(BIN)/pip install -q atheris

@@ -1,7 +1,7 @@
 """Build the browser's files: the WebAssembly engine, and the page as a folder of static files.
 
-    python web/build.py engine              compile web/deltakwt.wasm (needs ziglang from PyPI)
-    python web/build.py page --out FOLDER   write the page, a model and the example sounds
+python web/build.py engine              compile web/*.wasm (needs ziglang from PyPI)
+python web/build.py page --out FOLDER   write the page, a model and the example sounds
 """
 
 from __future__ import annotations
@@ -27,13 +27,19 @@ FLAGS = (
 )  # fmt: skip
 
 
-def build_engine(out: Path) -> None:
-    """Compile the engine. The same sources and compiler give the same bytes."""
-    command = [sys.executable, "-m", "ziglang", "cc", "-target", "wasm32-wasi", *FLAGS]
-    command += [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", *map(str, SOURCES)]
-    subprocess.run([*command, "-o", str(out)], check=True)
-    out.chmod(0o644)
-    print(f"{out}: {out.stat().st_size} bytes")
+# With relaxed SIMD a multiply-add is one instruction. Not every browser has it.
+ENGINES = {"deltakwt.wasm": (), "deltakwt-relaxed.wasm": ("-mrelaxed-simd",)}
+
+
+def build_engine(folder: Path) -> None:
+    """Compile the engines. The same sources and compiler give the same bytes."""
+    compiler = [sys.executable, "-m", "ziglang", "cc", "-target", "wasm32-wasi", *FLAGS]
+    compiler += [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'src'}", *map(str, SOURCES)]
+    for name, flags in ENGINES.items():
+        out = folder / name
+        subprocess.run([*compiler, *flags, "-o", str(out)], check=True)
+        out.chmod(0o644)
+        print(f"{out}: {out.stat().st_size} bytes")
 
 
 def build_page(out: Path, models: list[str], sounds: list[Path]) -> None:
@@ -51,7 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parts = parser.add_subparsers(dest="part", required=True)
     engine = parts.add_parser("engine", help="compile the WebAssembly engine")
-    engine.add_argument("--out", type=Path, default=WEB / "deltakwt.wasm")
+    engine.add_argument("--out", type=Path, default=WEB, help="the folder to write to")
     page = parts.add_parser("page", help="write the page as static files")
     page.add_argument("--out", type=Path, required=True)
     page.add_argument("--model", action="append", help="a model; can be repeated (default kwt-1)")

@@ -4,8 +4,22 @@ import { PRODUCTS, SITES, thresholdTable } from "./setting.js";
 const SECOND = 16000;
 const FEATURES = 40;
 
-/** The arithmetics that an engine can compute in. A new one is a new module with the same exports. */
-export const MODULES = { float: "deltakwt.wasm" };
+/** The arithmetics that an engine can compute in, each with the module for every browser and the
+ * one for relaxed SIMD. Another arithmetic is another module with the same exports. */
+export const MODULES = { float: ["deltakwt.wasm", "deltakwt-relaxed.wasm"] };
+
+// The smallest module with an instruction of relaxed SIMD.
+const RELAXED = Uint8Array.of(
+  0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15,
+  253, 128, 2, 11,
+);
+
+/** Returns the file name of the fastest module that this browser can run. */
+export function moduleName(arithmetic) {
+  if (!MODULES[arithmetic])
+    throw new Error(`arithmetic "${arithmetic}": this build has ${Object.keys(MODULES).join(", ")}`);
+  return MODULES[arithmetic][WebAssembly.validate(RELAXED) ? 1 : 0];
+}
 
 export class Engine {
   /** `module` is a WebAssembly.Module, `file` the bytes of a model file. */

@@ -1,10 +1,10 @@
 // @deltakwt/web: words in sound, in the browser and in Node.
-import { MODULES } from "./engine.js";
+import { moduleName } from "./engine.js";
 import { readModel } from "./model.js";
 import { resolveSetting } from "./setting.js";
 import { Stream } from "./stream.js";
 
-export { MODULES } from "./engine.js";
+export { MODULES, moduleName } from "./engine.js";
 export { readModel } from "./model.js";
 export { Resampler } from "./resample.js";
 export { PRODUCTS, SITES, parseThresholds, resolveSetting } from "./setting.js";
@@ -12,9 +12,8 @@ export { Stream } from "./stream.js";
 
 /** Loads a web model and returns a Spotter. See index.d.ts. */
 export async function load(url, { setting, arithmetic = "float", worker = "Worker" in globalThis, wasm } = {}) {
-  if (!MODULES[arithmetic])
-    throw new Error(`arithmetic "${arithmetic}": this build has ${Object.keys(MODULES).join(", ")}`);
-  const [module, data] = await Promise.all([compile(wasm ?? new URL(MODULES[arithmetic], import.meta.url)), bytes(url)]);
+  const engine = wasm ?? new URL(moduleName(arithmetic), import.meta.url);
+  const [module, data] = await Promise.all([compile(engine), bytes(url)]);
   const remote = worker ? new Remote() : new Local();
   const about = await remote.call("load", { module, data, setting });
   return new Spotter(remote, about, resolveSetting(about.document, setting));

@@ -48,9 +48,7 @@ class Page:
     def command(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Send a command and return its result."""
         self._number += 1
-        self._socket.send(
-            json.dumps({"id": self._number, "method": method, "params": parameters})
-        )
+        self._socket.send(json.dumps({"id": self._number, "method": method, "params": parameters}))
         while True:
             message = json.loads(self._socket.recv(timeout=PATIENCE))
             if message.get("id") == self._number:

@@ -20,6 +20,7 @@ VERBS = (
     "spot",
     "listen",
     "serve",
+    "explore",
     "eval",
     "macs",
     "tune",

@@ -41,7 +41,9 @@ def register(app: typer.Typer) -> None:
 def export(
     out: Annotated[
         Path,
-        typer.Option("--out", help="Write to this new or empty folder, or for bin and web to this file."),
+        typer.Option(
+            "--out", help="Write to this new or empty folder; with bin and web, to this file."
+        ),
     ],
     model: ModelOption = DEFAULT_MODEL,
     target: Annotated[
@@ -53,7 +55,9 @@ def export(
     ] = "c",
     weights: Annotated[
         str | None,
-        typer.Option(help="Store weights as f32, f16 or int8 (default int8; bin has f32 only, web f16)."),
+        typer.Option(
+            help="Store weights as f32, f16 or int8 (default int8; bin has f32, web f16)."
+        ),
     ] = None,
     profile: ProfileOption = None,
     thresholds: ThresholdsOption = None,

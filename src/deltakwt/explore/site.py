@@ -42,7 +42,7 @@ TYPES = {
 }
 PACKAGE_FILES = (
     "index.js", "engine.js", "model.js", "resample.js", "setting.js", "stream.js",
-    "worker.js", "worklet.js", "deltakwt.wasm",
+    "worker.js", "worklet.js", "deltakwt.wasm", "deltakwt-relaxed.wasm",
 )  # fmt: skip
 MAX_SECONDS = 600  # of one sound: the page holds it in memory
 

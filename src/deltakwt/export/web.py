@@ -1,8 +1,8 @@
-"""Write a web model: one compressed file with everything that the browser needs to run a model.
+r"""Write a web model: one compressed file with everything that the browser needs to run a model.
 
 A web model is a gzip stream of
 
-    8 bytes    "DKWTWEB\\1"
+    8 bytes    "DKWTWEB\1"
     uint32     size of the document
     uint32     offset of the weights in the model file
     document   JSON: name, labels, profiles with what was measured for them, decision rule
@@ -11,7 +11,7 @@ A web model is a gzip stream of
 
 All numbers are little-endian. The weights are rounded before the model file is made, so that the
 reader gets exactly its bytes back by widening them, and the checksum of the model file covers the
-whole path. High bytes hold sign and exponent and compress well; beside the low bytes they would not.
+whole path. High bytes hold sign and exponent and compress well, but not between low bytes.
 """
 
 from __future__ import annotations
