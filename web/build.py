@@ -1,7 +1,7 @@
 """Build the browser's files: the WebAssembly engine, and the page as a folder of static files.
 
-python web/build.py engine              compile web/*.wasm (needs ziglang from PyPI)
-python web/build.py page --out FOLDER   write the page, a model and the example sounds
+`python web/build.py engine` compiles web/*.wasm; it needs ziglang from PyPI.
+`python web/build.py page --out FOLDER` writes the page, a model and sounds.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ export class Explain {
         part("Its second of sound, and the posteriors around it", parts.second),
         part("The decision, step by step", parts.steps),
         part("The deltas of every token and layer", parts.tokens, parts.tokensText),
-        make("div", {}, part("What the dense model says", parts.dense), part("What it would take to lose it", parts.limitsText, parts.limits)),
+        make("div", { className: "stack" }, part("What the dense model says", parts.dense), part("What it would take to lose it", parts.limitsText, parts.limits)),
       ),
     );
     this.#steps();
@@ -133,7 +133,8 @@ export class Explain {
     } else {
       lines.push(`With the sound up to ${end(first)}, “${event.label}” reaches off (${off}): the word is in the window.`);
       lines.push(`With the sound up to ${end(candidate)}, it reaches on (${level}) and becomes the candidate.`);
-      lines.push(`${patience} window${patience === 1 ? "" : "s"} later there is no better one. The best window ends at ${end(peak)}, with ${event.score.toFixed(3)}.`);
+      const wait = patience ? `${patience} window${patience === 1 ? "" : "s"} later there is no better candidate.` : "The rule does not wait for a better candidate.";
+      lines.push(`${wait} The best window ends at ${end(peak)}, with ${event.score.toFixed(3)}.`);
       lines.push(`Decided at ${seconds(event.time)}. The word lies between ${seconds(event.start)} and ${seconds(event.end)}; no other word can follow within ${refractory} s.`);
     }
     this.parts.steps.replaceChildren(...lines.map((line) => make("li", {}, line)));

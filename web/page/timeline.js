@@ -3,14 +3,15 @@ import { colourMap, css, drawBytes, drawWave, palette, percent, prepare, seconds
 
 const LIVE_SECONDS = 8;
 const TAIL = 0.6; // seconds after the end of a sound
-const GAP = 10;
+const GAP = 8;
+const TITLE = 17; // height of a lane's title
 // Shares of the height.
 const LANES = [
   ["sound", 0.2, "sound and words"],
-  ["mel", 0.2, "front end: what the model sees"],
-  ["scores", 0.22, "posteriors, smoothed"],
-  ["macs", 0.18, "MACs of each window, % of dense"],
-  ["layers", 0.2, "kept deltas of each layer, first layer on top"],
+  ["mel", 0.2, "front end: what the model sees, low tones below"],
+  ["scores", 0.22, "posteriors of the words, smoothed"],
+  ["macs", 0.18, "MACs of each window, in percent of the dense model"],
+  ["layers", 0.2, "the same by layer, the first layer on top"],
 ];
 
 export class Timeline {
@@ -78,7 +79,10 @@ export class Timeline {
     let y = 0;
     this.place = { context, width, colours };
     for (const [name, share, title] of LANES) {
-      const h = share * (height - axis) - GAP;
+      const h = share * (height - axis) - GAP - TITLE;
+      context.fillStyle = colours.soft;
+      context.fillText(title, 1, y + 12);
+      y += TITLE;
       context.fillStyle = name === "mel" ? css(colourMap()[0]) : colours.page;
       context.beginPath();
       context.roundRect(0, y, width, h, 5);
@@ -89,26 +93,12 @@ export class Timeline {
         this[`_${name}`](y, h);
         context.restore();
       }
-      this.#title(title, y);
       y += h + GAP;
     }
     if (!this.record) return;
     this.#axis(height - axis, axis);
     this.#cursor(height - axis - GAP);
     this.canvas.setAttribute("aria-label", this.#described());
-  }
-
-  #title(text, y) {
-    const { context, colours } = this.place;
-    const w = context.measureText(text).width + 12;
-    context.globalAlpha = 0.86;
-    context.fillStyle = colours.card;
-    context.beginPath();
-    context.roundRect(6, y + 5, w, 18, 4);
-    context.fill();
-    context.globalAlpha = 1;
-    context.fillStyle = colours.soft;
-    context.fillText(text, 12, y + 18);
   }
 
   x(time) {
@@ -140,7 +130,7 @@ export class Timeline {
     const last = Math.min(frames, Math.floor(this.record.seconds * 100));
     const from = Math.max(0, Math.floor(t0 * 100));
     const to = Math.min(last, Math.ceil(t1 * 100));
-    const bytes = mel.subarray(from * bands, Math.max(from, to) * bands);
+    const bytes = stretched(mel.subarray(from * bands, Math.max(from, to) * bands));
     const x = this.x(from / 100);
     drawBytes(this.place.context, bytes, to - from, bands, colourMap(), x, y, this.x(to / 100) - x, h);
   }
@@ -149,7 +139,7 @@ export class Timeline {
     const { context, width, colours } = this.place;
     const { windows } = this.record;
     const { labels, decision } = this.about;
-    const at = (value) => y + h - 4 - value * (h - 30);
+    const at = (value) => y + h - 4 - value * (h - 12);
     context.strokeStyle = colours.line;
     for (const level of [decision.off, decision.on]) {
       context.setLineDash([4, 4]);
@@ -181,9 +171,9 @@ export class Timeline {
     const { context, colours, width } = this.place;
     const { hop, denseMacs } = this.about;
     const floor = y + h - 3;
-    const full = h - 28;
-    const largest = Math.max(20, ...this.record.windows.map((window) => window.macsPercent));
-    const scale = largest > 60 ? 100 : largest > 30 ? 60 : 30;
+    const full = h - 10;
+    const largest = Math.max(...this.record.windows.map((window) => window.macsPercent));
+    const scale = [20, 40, 60].find((level) => largest <= level) ?? 100;
     const w = Math.max(1.5, this.x(hop) - this.x(0) - 1);
     for (const window of this.record.windows) {
       const x = this.x(window.start + 1 - hop);
@@ -201,7 +191,7 @@ export class Timeline {
     }
     context.fillStyle = colours.soft;
     context.textAlign = "right";
-    context.fillText(`${scale}%`, width - 6, y + 16);
+    context.fillText(`${scale}%`, width - 6, y + 14);
     context.textAlign = "left";
   }
 
@@ -267,6 +257,19 @@ export class Timeline {
     const cost = windows.length ? `, ${percent(macs / windows.length)} of the dense MACs` : "";
     return `${length.toFixed(1)} seconds of sound: ${words}${cost}.`;
   }
+}
+
+// Spreads the values between the background and the loudest over the colours.
+function stretched(bytes) {
+  const counts = new Uint32Array(256);
+  for (const value of bytes) counts[value]++;
+  const level = (share) => {
+    let left = share * bytes.length;
+    return Math.max(0, counts.findIndex((count) => (left -= count) <= 0));
+  };
+  const low = level(0.4);
+  const range = Math.max(30, level(0.998) - low);
+  return bytes.map((value) => Math.max(0, Math.min(255, (255 * (value - low)) / range)));
 }
 
 /** MACs of one layer without deltas. */
