@@ -23,7 +23,7 @@ export class Explain {
     const run = ++this.run;
     Object.assign(this, { event, record, spotter });
     this.root.hidden = false;
-    const close = make("button", { type: "button", className: "close quiet" }, "Close");
+    const close = make("button", { type: "button", className: "close" }, "Close");
     close.addEventListener("click", () => this.close());
     const parts = {
       second: make("canvas", { className: "second", role: "img" }),
@@ -37,8 +37,7 @@ export class Explain {
     this.parts = parts;
     const title = make("h2", { id: "explain-title" }, `Why did “${event.label}” fire at ${seconds(event.start)}?`);
     this.root.replaceChildren(
-      close,
-      make("div", { className: "title" }, title),
+      make("div", { className: "title" }, title, close),
       make(
         "div",
         { className: "parts" },

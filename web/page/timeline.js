@@ -167,13 +167,18 @@ export class Timeline {
     });
   }
 
+  // The percentage at the top of the lane of MACs.
+  #scale() {
+    const largest = Math.max(0, ...this.record.windows.map((window) => window.macsPercent));
+    return [20, 40, 60].find((level) => largest <= level) ?? 100;
+  }
+
   _macs(y, h) {
     const { context, colours, width } = this.place;
     const { hop, denseMacs } = this.about;
     const floor = y + h - 3;
     const full = h - 10;
-    const largest = Math.max(...this.record.windows.map((window) => window.macsPercent));
-    const scale = [20, 40, 60].find((level) => largest <= level) ?? 100;
+    const scale = this.#scale();
     const w = Math.max(1.5, this.x(hop) - this.x(0) - 1);
     for (const window of this.record.windows) {
       const x = this.x(window.start + 1 - hop);
@@ -201,6 +206,7 @@ export class Timeline {
     const map = colourMap();
     const rows = h / config.layers;
     const dense = layerMacs(config);
+    const scale = 1.3 * this.#scale(); // a layer can cost more than the mean of all
     const w = this.x(hop) - this.x(0) + 0.5;
     for (const window of this.record.windows) {
       const x = this.x(window.start + 1 - hop);
@@ -208,8 +214,8 @@ export class Timeline {
       for (let layer = 0; layer < config.layers; layer++) {
         let sum = 0;
         for (let p = 0; p < 6; p++) sum += window.macs[layer * 6 + p];
-        const share = Math.min(1, sum / dense);
-        context.fillStyle = css(map[Math.round(255 * Math.sqrt(share))]);
+        const share = Math.min(1, (100 * sum) / dense / scale);
+        context.fillStyle = css(map[Math.round(255 * share)]);
         context.fillRect(x, y + layer * rows, w, rows - 1);
       }
     }

@@ -15,6 +15,15 @@ function sound() {
   return Float32Array.from(new Int16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2), (v) => v / 32768);
 }
 
+let loaded;
+/** One spotter for all tests, with an empty stream and the model's own setting. */
+async function spotterOf() {
+  loaded ??= await load(MODEL);
+  loaded.setting = loaded.document.setting;
+  await loaded.reset();
+  return loaded;
+}
+
 async function words(spotter, samples, block = samples.length) {
   const found = [];
   for (let at = 0; at < samples.length; at += block) found.push(...(await spotter.push(samples.subarray(at, at + block))));
@@ -60,7 +69,7 @@ test("a tone above 8 kHz does not come back as another one", () => {
 });
 
 test("the events do not depend on the blocks, and are printed for Python", needsModel, async () => {
-  const spotter = await load(MODEL);
+  const spotter = await spotterOf();
   const samples = sound();
   const whole = await words(spotter, samples);
   await spotter.reset();
@@ -69,7 +78,7 @@ test("the events do not depend on the blocks, and are printed for Python", needs
 });
 
 test("listeners hear words and windows, and can leave", needsModel, async () => {
-  const spotter = await load(MODEL);
+  const spotter = await spotterOf();
   const heard = { word: 0, window: 0, sound: 0 };
   for (const name of Object.keys(heard)) spotter.on(name, (value) => (heard[name] += name === "sound" ? value.length : 1));
   const leave = spotter.on("word", () => assert.fail("this listener has left"));
@@ -83,7 +92,7 @@ test("listeners hear words and windows, and can leave", needsModel, async () => 
 });
 
 test("a dense run says the same words and costs more", needsModel, async () => {
-  const spotter = await load(MODEL);
+  const spotter = await spotterOf();
   const samples = sound();
   const cost = async (setting) => {
     const { events, windows } = await spotter.spot(samples, { setting });
@@ -96,7 +105,7 @@ test("a dense run says the same words and costs more", needsModel, async () => {
 });
 
 test("thresholds of zero give the dense logits, and the trace counts what was kept", needsModel, async () => {
-  const spotter = await load(MODEL);
+  const spotter = await spotterOf();
   const clip = sound().subarray(0, 16000);
   const dense = await spotter.explain(clip, { setting: "dense" });
   const exact = await spotter.explain(clip, { setting: "0_0_0_0_0_0_0_0", trace: true });
@@ -109,7 +118,7 @@ test("thresholds of zero give the dense logits, and the trace counts what was ke
 });
 
 test("a new setting holds for the sound after it, and times go on", needsModel, async () => {
-  const spotter = await load(MODEL);
+  const spotter = await spotterOf();
   const samples = sound();
   await spotter.push(samples);
   spotter.setting = "dense";
@@ -128,7 +137,7 @@ test("damaged models are refused", needsModel, async () => {
 });
 
 test("sound that is not finite and rates that are not sound are refused", needsModel, async () => {
-  const spotter = await load(MODEL);
+  const spotter = await spotterOf();
   await assert.rejects(spotter.push([Number.NaN]), /not a finite number/);
   await assert.rejects(spotter.push([0], 3), /sample rate/);
   await assert.rejects(load(MODEL, { arithmetic: "decimal" }), /this build has float/);

@@ -70,8 +70,8 @@ class Handler(BaseHTTPRequestHandler):
         """Send a file of the page, or the live sound."""
         if self.headers.get("Host") != f"{HOST}:{self.server.server_port}":
             return self._refuse(HTTPStatus.MISDIRECTED_REQUEST)
-        token, _, name = self.path.removeprefix("/").partition("/")
-        if not hmac.compare_digest(token.encode(), self.server.token.encode()):
+        token, slash, name = self.path.removeprefix("/").partition("/")
+        if not slash or not hmac.compare_digest(token.encode(), self.server.token.encode()):
             return self._refuse(HTTPStatus.NOT_FOUND)
         if name == "live" and self.server.live is not None:
             return self._stream(self.server.live)
