@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find src native -type f \
 	! -name '*.so' ! -path '*/__pycache__/*' 2>/dev/null)
-C_SOURCES = $(shell find native tests benchmarks -name '*.[ch]' -o -name '*.cpp')
+C_SOURCES = $(shell find native tests benchmarks web -name '*.[ch]' -o -name '*.cpp')
 
 # Seconds for each fuzz target.
 SECONDS ?= 60

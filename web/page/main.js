@@ -222,6 +222,7 @@ function showWindow(number) {
 function takeWord(event) {
   const number = record.events.push(event);
   if (number === 1) $("words").replaceChildren();
+  performance.mark("word");
   const button = make("button", { type: "button" }, make("b", {}, event.label), make("span", {}, `${seconds(event.start)} to ${seconds(event.end)}, score ${event.score.toFixed(3)}`), make("em", {}, "why?"));
   button.addEventListener("click", () => {
     for (const other of $("words").querySelectorAll("button")) other.setAttribute("aria-current", other === button);

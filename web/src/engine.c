@@ -18,11 +18,11 @@ typedef struct {
 static dk_stored_model model;
 static dk_spotter *spotter;
 static void *spotter_memory, *trace_memory;
-static float *thresholds;   /* (layers, DK_SITES): written by JavaScript before `setup` */
-static float *logits;       /* (labels): of `explain` */
-static float *kept;         /* (DK_SITES, layers, tokens): of `explain` */
-static int64_t *macs;       /* (layers, DK_PRODUCTS): of `explain` */
-static float *log_memory;   /* (MOST_WINDOWS, log_step): the windows since `take_windows` */
+static float *thresholds; /* (layers, DK_SITES): written by JavaScript before `setup` */
+static float *logits;     /* (labels): of `explain` */
+static float *kept;       /* (DK_SITES, layers, tokens): of `explain` */
+static int64_t *macs;     /* (layers, DK_PRODUCTS): of `explain` */
+static float *log_memory; /* (MOST_WINDOWS, log_step): the windows since `take_windows` */
 static uint32_t log_step, log_count;
 static float *first_rows; /* (frames, 40): features of the first window of the stream */
 static int16_t samples[DK_SECOND];
@@ -37,8 +37,8 @@ static void *reserve(size_t size) {
     uintptr_t at = (top + 63) / 64 * 64;
     size_t have = __builtin_wasm_memory_size(0) * (size_t)PAGE;
     if (size > (size_t)1 << 30) return NULL;
-    if (at + size > have && __builtin_wasm_memory_grow(0, (at + size - have + PAGE - 1) / PAGE) ==
-                                (size_t)-1)
+    if (at + size > have &&
+        __builtin_wasm_memory_grow(0, (at + size - have + PAGE - 1) / PAGE) == (size_t)-1)
         return NULL;
     top = at + size;
     return (void *)at;
@@ -86,8 +86,7 @@ EXPORT(open_model) int open_model(const void *file, uint32_t size) {
     if (!spotter_memory || !thresholds || !logits || !macs || !kept || !log_memory ||
         !trace_memory || !first_rows)
         return DK_BAD_MEMORY;
-    if (model.thresholds)
-        memcpy(thresholds, model.thresholds, sites() * sizeof *thresholds);
+    if (model.thresholds) memcpy(thresholds, model.thresholds, sites() * sizeof *thresholds);
     return DK_OK;
 }
 
@@ -138,8 +137,8 @@ EXPORT(setup) int setup(int is_dense, int smooth, double floor, double quantile)
     model.front_end.quantile = quantile;
     log_count = 0;
     spotter = NULL;
-    dk_status status = dk_spotter_init(spotter_memory, dk_spotter_size(&model), &model,
-                                       dk_isa_best(), &spotter);
+    dk_status status =
+        dk_spotter_init(spotter_memory, dk_spotter_size(&model), &model, dk_isa_best(), &spotter);
     if (!status) dk_spotter_watch(spotter, log_window, NULL);
     return status;
 }

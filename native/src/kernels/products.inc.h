@@ -86,8 +86,8 @@ DEFINE_STRIP(6)
 
 static void KERNEL(gemm)(const float *a, size_t lda, size_t rows, const dk_matrix *w,
                          const float *bias, float *out, size_t ldo) {
-    static void (*const by_type[2][TILE_ROWS])(const strip *) = {
-        ALL_STRIPS(floats), ALL_STRIPS(halves)};
+    static void (*const by_type[2][TILE_ROWS])(const strip *) = {ALL_STRIPS(floats),
+                                                                 ALL_STRIPS(halves)};
     void (*const *strips)(const strip *) = by_type[w->type == DK_F16];
     size_t whole = rows / TILE_ROWS, rest = rows % TILE_ROWS;
     strip s = {a, bias, w, out, lda, ldo, whole};

@@ -1,6 +1,6 @@
 /* WebAssembly: four lanes. An engine maps them to 16 registers on x86-64 and 32 on aarch64; the
- * blocks are sized for 16, of which an engine keeps one for itself. With relaxed SIMD, a multiply-add
- * is one instruction. */
+ * blocks are sized for 16, of which an engine keeps one for itself. With relaxed SIMD, a
+ * multiply-add is one instruction. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -76,8 +76,7 @@ static inline void v_tally(uint32_t *counts, vm m) {
 
 typedef v128_t vn; /* eight 16-bit numbers, of which four count */
 static inline vn v_number(uint32_t base) {
-    return wasm_i16x8_add(wasm_i16x8_splat((int16_t)base),
-                          wasm_i16x8_make(0, 1, 2, 3, 0, 0, 0, 0));
+    return wasm_i16x8_add(wasm_i16x8_splat((int16_t)base), wasm_i16x8_make(0, 1, 2, 3, 0, 0, 0, 0));
 }
 static inline vn v_next(vn numbers) { return wasm_i16x8_add(numbers, wasm_i16x8_splat(LANES)); }
 
