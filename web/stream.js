@@ -103,7 +103,8 @@ export class Stream {
   // A second stream for questions, so that this one is not disturbed.
   #other(setting) {
     this.other ??= new Stream(this.module, this.model, setting);
-    this.other.#begin(resolveSetting(this.model.document, setting));
+    const wanted = resolveSetting(this.model.document, setting);
+    if (JSON.stringify(wanted) !== JSON.stringify(this.other.current)) this.other.#begin(wanted);
     return this.other;
   }
 
@@ -132,6 +133,7 @@ export class Stream {
   /** Finds the words of a whole 16 kHz sound with a setting, apart from this stream. */
   spot(samples, setting) {
     const other = this.#other(setting);
+    other.reset();
     const first = other.push(samples);
     const last = other.flush();
     return join(first, last);

@@ -37,8 +37,9 @@ PATIENCE = 60.0  # seconds for anything; the machine may be busy
 class Page:
     """One tab: what it shows, what it logged, and every address it asked for."""
 
-    def __init__(self, socket: ClientConnection) -> None:
+    def __init__(self, socket: ClientConnection, process: int) -> None:
         self._socket = socket
+        self.process = process  # number of the browser's first process
         self._number = 0
         self.console: list[str] = []
         self.requests: list[str] = []
@@ -128,7 +129,7 @@ def open_browser(*flags: str) -> Iterator[Page]:
                 target = next(page for page in pages if page["type"] == "page")["targetId"]
                 at = browser.request.headers["Host"]  # type: ignore[union-attr]
                 with connect(f"ws://{at}/devtools/page/{target}", max_size=None) as socket:
-                    yield Page(socket)
+                    yield Page(socket, running.pid)
         finally:
             running.terminate()
             try:
