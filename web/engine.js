@@ -4,8 +4,8 @@ import { PRODUCTS, SITES, thresholdTable } from "./setting.js";
 const SECOND = 16000;
 const FEATURES = 40;
 
-/** The arithmetics that an engine can compute in, each with the module for every browser and the
- * one for relaxed SIMD. Another arithmetic is another module with the same exports. */
+/** The modules of each arithmetic: the one for every browser, and the one for relaxed SIMD. Another
+ * arithmetic is another module with the same exports. */
 export const MODULES = { float: ["deltakwt.wasm", "deltakwt-relaxed.wasm"] };
 
 // The smallest module with an instruction of relaxed SIMD.

@@ -203,13 +203,14 @@ function takeWindow(window) {
   record.addWindow(window);
   timeline.draw();
   if (timeline.cursor < 0) showWindow(-1);
-  const { windows, macs, ms, computed } = record;
+  const { windows, macs, computed } = record;
+  const ms = record.medianMs;
   const mean = macs / windows.length;
   $("m-macs").textContent = percent(mean);
   $("m-bar").firstChild.style.width = `${Math.min(100, mean)}%`;
   $("m-now").textContent = window.computed ? amount((window.macsPercent / 100) * spotter.denseMacs) : "0, reused";
-  $("m-ms").textContent = `${(ms / Math.max(1, computed)).toFixed(1)} ms`;
-  $("m-core").textContent = percent(ms / windows.length / (10 * spotter.hop));
+  $("m-ms").textContent = `${ms.toFixed(1)} ms`;
+  $("m-core").textContent = percent((ms * computed) / windows.length / (10 * spotter.hop));
   $("m-reused").textContent = percent(100 * (1 - computed / windows.length), 0);
   thresholds.measured(mean);
 }

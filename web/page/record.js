@@ -21,7 +21,6 @@ export class Record {
     this.windows = [];
     this.events = [];
     this.macs = 0; // percent, summed over windows
-    this.ms = 0;
     this.computed = 0;
   }
 
@@ -30,6 +29,12 @@ export class Record {
   }
   get bands() {
     return BANDS;
+  }
+
+  /** Of the newest computed windows: other work of the machine disturbs single ones. */
+  get medianMs() {
+    const times = this.windows.filter((window) => window.computed).slice(-50).map((window) => window.ms);
+    return times.sort((a, b) => a - b)[times.length >> 1] ?? 0;
   }
 
   addSound(block) {
@@ -42,7 +47,6 @@ export class Record {
   addWindow(window) {
     this.windows.push(window);
     this.macs += window.macsPercent;
-    this.ms += window.ms;
     this.computed += window.computed ? 1 : 0;
     const rows = window.features.length / COEFFICIENTS;
     const first = Math.round(window.start * 100) + 98 - rows;

@@ -54,7 +54,7 @@ class Server(ThreadingHTTPServer):
         """The address of the page."""
         return f"http://{HOST}:{self.server_port}/{self.token}/"
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, *_: Any) -> None:
         """A browser that closes a connection early is no error."""
 
 
