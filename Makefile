@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml CMakeLists.txt $(shell find src native -type f \
 	! -name '*.so' ! -path '*/__pycache__/*' 2>/dev/null)
-C_SOURCES = $(shell find native tests benchmarks fuzz -name '*.[ch]' -o -name '*.cpp')
+C_SOURCES = $(shell find native tests benchmarks fuzz web -name '*.[ch]' -o -name '*.cpp')
 
 # Seconds for each fuzz target.
 SECONDS ?= 60
 
-.PHONY: help demo test lint format dev sbom fuzz test-sanitize test-threads wheels test-wheels container clean
+.PHONY: help demo test lint format dev sbom web fuzz test-sanitize test-threads wheels test-wheels \
+	container clean
 
 help:
 	@echo 'make demo           install into .venv and spot the words in examples/clips'
@@ -17,6 +18,7 @@ help:
 	@echo 'make lint           ruff, mypy, vulture, codespell, clang-format, pip-audit'
 	@echo 'make format         rewrite the sources as lint wants them'
 	@echo 'make dev            install pinned packages for development, Python files in place'
+	@echo 'make web            build the WebAssembly engine, test it, write the page to build/web'
 	@echo 'make test-sanitize  the C core under the address and undefined-behaviour sanitizers'
 	@echo 'make wheels         cross-compile the wheels of every platform into dist, and check them'
 	@echo 'make test-wheels    run the wheels in dist: Pythons of this machine, qemu, wine'
@@ -56,6 +58,14 @@ test-sanitize:
 test-threads: $(VENV)/test.done
 	$(BIN)/pip install -q 'nanobind>=2.4' cmake ninja
 	PATH="$(abspath $(BIN)):$$PATH" PYTHON=python sh native/test_threads.sh
+
+# The compiler comes from PyPI. The built engines are committed; a rebuild gives the same bytes.
+web: $(VENV)/base.done
+	$(BIN)/pip install -q 'ziglang==0.17.0'
+	$(BIN)/python web/build.py engine
+	$(BIN)/python web/build.py page --out build/web examples/clips/sentence.flac \
+		$(filter-out %/sentence.flac,$(wildcard examples/clips/*.flac))
+	$(if $(shell command -v node),cd web && node --test test/,@echo 'node is not installed: its tests were left out')
 
 fuzz: $(VENV)/test.done
 	$(BIN)/pip install -q atheris

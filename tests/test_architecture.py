@@ -22,6 +22,7 @@ LAYERS = (
     ("data",),
     ("evaluate",),
     ("tune", "train", "bench", "report", "export", "serve", "archive"),
+    ("explore",),
     ("doctor",),
     ("cli",),
     ("__main__", "__init__"),

@@ -51,9 +51,9 @@ DK_API const char *dk_status_text(dk_status status);
 
 /* ---- instruction sets ---------------------------------------------------------------------- */
 
-typedef enum { DK_SCALAR = 0, DK_NEON, DK_AVX2, DK_AVX512, DK_ISAS } dk_isa;
+typedef enum { DK_SCALAR = 0, DK_NEON, DK_AVX2, DK_AVX512, DK_WASM, DK_ISAS } dk_isa;
 
-DK_API const char *dk_isa_name(dk_isa isa); /* "scalar", "neon", "avx2", "avx512" */
+DK_API const char *dk_isa_name(dk_isa isa); /* "scalar", "neon", "avx2", "avx512", "wasm" */
 DK_API int dk_isa_available(dk_isa isa);    /* in this build and supported by this processor */
 DK_API dk_isa dk_isa_best(void);
 
@@ -244,6 +244,16 @@ DK_API uint32_t dk_stream_runner_windows(const dk_stream_runner *runner, size_t 
 /* `logits` must have room for dk_stream_runner_windows(runner, samples) rows of `labels`. */
 DK_API dk_status dk_stream_runner_push(dk_stream_runner *runner, const float *audio, size_t samples,
                                        float *logits, dk_stream_counts *counts);
+
+/* What a runner did last. The next push changes what the pointers point to. */
+typedef struct {
+    int is_computed;         /* 0: the newest window uses the logits of an earlier one */
+    const int64_t *macs;     /* (layers, DK_PRODUCTS) of the last computed window */
+    const int64_t *nonzeros; /* (layers, DK_SITES) of the last computed window */
+    const float *rows;       /* (frames, 40): the newest feature rows, as a ring */
+    uint32_t oldest;         /* the oldest row of the ring */
+} dk_stream_view;
+DK_API void dk_stream_runner_view(const dk_stream_runner *runner, dk_stream_view *view);
 
 #ifdef __cplusplus
 }

@@ -29,6 +29,7 @@ typedef struct {
     float score;         /* smoothed posterior, 0 to 1 */
     uint64_t start, end; /* the word lies between these samples */
     uint64_t time;       /* samples that were needed to decide it */
+    uint64_t window;     /* start of its best window */
 } dk_word;
 
 #ifdef __cplusplus

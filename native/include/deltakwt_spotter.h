@@ -83,8 +83,22 @@ DK_API dk_status dk_spotter_flush(dk_spotter *spotter);
 DK_API int dk_spotter_next(dk_spotter *spotter, dk_word *word);
 /* Computes the logits (labels) of one second (DK_SECOND samples). Does not touch the stream. */
 DK_API dk_status dk_spotter_classify(dk_spotter *spotter, const int16_t *samples, float *logits);
+/* The same, and what dk_run reports besides. watch may be NULL. */
+DK_API dk_status dk_spotter_explain(dk_spotter *spotter, const int16_t *samples, float *logits,
+                                    const dk_watch *watch);
 /* Returns the logits (labels) of the last window of the stream, or NULL before the first. */
 DK_API const float *dk_spotter_logits(const dk_spotter *spotter);
+
+/* A window of the stream, as the decision rule saw it. */
+typedef struct {
+    uint64_t window;     /* number of the window */
+    const float *logits; /* (labels) */
+    const float *scores; /* (labels): smoothed posteriors */
+    dk_stream_view stream;
+} dk_seen_window;
+typedef void (*dk_see)(void *context, const dk_seen_window *window);
+/* From now on, calls `see` after every window, from inside dk_spotter_push and dk_spotter_flush. */
+DK_API void dk_spotter_watch(dk_spotter *spotter, dk_see see, void *context);
 
 #ifdef __cplusplus
 }

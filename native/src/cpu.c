@@ -7,7 +7,7 @@
 #include <cpuid.h>
 #endif
 
-static const char *const NAMES[DK_ISAS] = {"scalar", "neon", "avx2", "avx512"};
+static const char *const NAMES[DK_ISAS] = {"scalar", "neon", "avx2", "avx512", "wasm"};
 
 const char *dk_isa_name(dk_isa isa) { return (unsigned)isa < DK_ISAS ? NAMES[isa] : "unknown"; }
 
@@ -63,6 +63,10 @@ const dk_kernels *dk_kernels_for(dk_isa isa) {
     case DK_NEON:
         return &dk_neon;
 #endif
+#ifdef DK_HAVE_WASM
+    case DK_WASM:
+        return &dk_wasm;
+#endif
 #ifdef DK_HAVE_X86
     case DK_AVX2:
         return &dk_avx2;
@@ -83,7 +87,7 @@ int dk_isa_available(dk_isa isa) {
 }
 
 dk_isa dk_isa_best(void) {
-    static const dk_isa order[] = {DK_AVX512, DK_AVX2, DK_NEON};
+    static const dk_isa order[] = {DK_AVX512, DK_AVX2, DK_NEON, DK_WASM};
     for (unsigned i = 0; i < sizeof order / sizeof *order; i++)
         if (dk_isa_available(order[i])) return order[i];
     return DK_SCALAR;

@@ -96,12 +96,14 @@ int dk_decider_push(dk_decider *d, const float *logits, dk_word *word) {
         d->candidate.label = best;
         d->candidate.score = d->scores[best];
         d->candidate.first = d->first[best];
+        d->candidate.peak = window;
     }
     d->window++;
     if (!d->candidate.is_there || window - d->candidate.window < d->rule->patience) return 0;
     word->label = d->candidate.label;
     word->score = d->candidate.score;
     set_place(d, d->candidate.first, window, word);
+    word->window = d->candidate.peak * d->rule->hop * DK_HOP;
     d->candidate.is_there = 0;
     d->armed[word->label] = d->scores[word->label] < d->rule->off;
     d->ready = window + 1 + d->rule->refractory;
@@ -117,5 +119,6 @@ int dk_decider_end_of_clip(const dk_decider *d, dk_word *word) {
     word->label = best;
     word->score = d->scores[best];
     set_place(d, 0, 0, word);
+    word->window = 0;
     return 1;
 }

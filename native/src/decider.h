@@ -30,6 +30,7 @@ typedef struct {
         float score;
         uint64_t first;  /* window since which the word is active */
         uint64_t window; /* of the first candidate */
+        uint64_t peak;   /* window of the score */
     } candidate;
 } dk_decider;
 

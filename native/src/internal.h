@@ -134,6 +134,9 @@ extern const dk_kernels dk_scalar;
 #ifdef DK_HAVE_NEON
 extern const dk_kernels dk_neon;
 #endif
+#ifdef DK_HAVE_WASM
+extern const dk_kernels dk_wasm;
+#endif
 #ifdef DK_HAVE_X86
 extern const dk_kernels dk_avx2;
 extern const dk_kernels dk_avx512;

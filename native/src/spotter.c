@@ -22,7 +22,9 @@ struct dk_spotter {
     uint32_t first, waiting;
     uint64_t samples; /* of the stream */
     int has_ended;
-    uint32_t windows;  /* 0 until the first window */
+    dk_see see; /* or NULL */
+    void *context;
+    uint64_t windows;  /* of the stream */
     float *block;      /* (BLOCK): samples as floats; a whole second for a clip */
     float *features;   /* (frames, 40) of a clip */
     float *logits;     /* (BLOCK_WINDOWS, labels) */
@@ -128,16 +130,24 @@ static void add_word(dk_spotter *s, const dk_word *found) {
     word->start = smaller(word->start, s->samples > WORD ? s->samples - WORD : 0);
     word->end = smaller(word->end, s->samples);
     word->time = smaller(word->time, s->samples);
+    word->window = smaller(word->window, s->samples);
 }
 
 static void to_floats(const int16_t *samples, size_t count, float *out) {
     for (size_t i = 0; i < count; i++) out[i] = (float)samples[i] * (1.0f / 32768.0f);
 }
 
+static void show_window(const dk_spotter *s) {
+    dk_seen_window seen = {s->windows, s->last, s->decider.scores, {0}};
+    dk_stream_runner_view(s->runner, &seen.stream);
+    s->see(s->context, &seen);
+}
+
 static dk_status push(dk_spotter *s, const int16_t *samples, size_t count) {
     const uint32_t labels = s->stored->config.labels;
+    const uint64_t most = smaller(BLOCK, (uint64_t)s->stored->decision.hop * DK_HOP);
     while (count) {
-        size_t part = count < BLOCK ? count : (size_t)BLOCK;
+        size_t part = (size_t)smaller(count, most); /* at most one window */
         dk_stream_counts counts;
         dk_word found;
         to_floats(samples, part, s->block);
@@ -145,8 +155,9 @@ static dk_status push(dk_spotter *s, const int16_t *samples, size_t count) {
         if (status) return status;
         for (uint32_t w = 0; w < counts.windows; w++) {
             memcpy(s->last, s->logits + (size_t)w * labels, labels * sizeof *s->last);
-            s->windows = 1;
             if (dk_decider_push(&s->decider, s->last, &found)) add_word(s, &found);
+            if (s->see) show_window(s);
+            s->windows++;
         }
         samples += part;
         count -= part;
@@ -195,12 +206,22 @@ int dk_spotter_next(dk_spotter *s, dk_word *word) {
 
 const float *dk_spotter_logits(const dk_spotter *s) { return s && s->windows ? s->last : NULL; }
 
+void dk_spotter_watch(dk_spotter *s, dk_see see, void *context) {
+    s->see = see;
+    s->context = context;
+}
+
 dk_status dk_spotter_classify(dk_spotter *s, const int16_t *samples, float *logits) {
+    return dk_spotter_explain(s, samples, logits, NULL);
+}
+
+dk_status dk_spotter_explain(dk_spotter *s, const int16_t *samples, float *logits,
+                             const dk_watch *watch) {
     if (!s || !samples || !logits) return DK_BAD_ARGUMENT;
     to_floats(samples, DK_SECOND, s->block);
     dk_status status = dk_features(s->frontend, s->block, DK_SECOND, &s->stored->front_end,
                                    s->scratch, s->scratch_size, s->features);
     if (status) return status;
     return dk_run(s->model, s->features, s->stored->thresholds, s->scratch, s->scratch_size, logits,
-                  NULL);
+                  watch);
 }

@@ -19,6 +19,8 @@ struct dk_stream_runner {
     dk_feature *computed;   /* (frames, 40), of the window */
     float *logits;          /* (labels) of the last computed window */
     int64_t *macs;          /* (layers, DK_PRODUCTS) of the last computed window */
+    int64_t *nonzeros;      /* (layers, DK_SITES) of the last computed window */
+    int is_computed;        /* the newest window */
     void *scratch;
     size_t scratch_size;
 };
@@ -34,6 +36,7 @@ static dk_stream_runner *lay_out(dk_arena *arena, const dk_config *c, dk_stream_
     runner->word_posteriors = dk_take_floats(arena, c->labels);
     runner->thresholds = dk_take_floats(arena, c->layers * DK_SITES);
     runner->macs = (int64_t *)dk_take(arena, c->layers * DK_PRODUCTS, sizeof(int64_t));
+    runner->nonzeros = (int64_t *)dk_take(arena, c->layers * DK_SITES, sizeof(int64_t));
     runner->scratch_size = dk_scratch_size(c);
     runner->scratch = dk_take(arena, 1, runner->scratch_size);
     runner->stream = (dk_stream *)dk_take(arena, 1, dk_stream_size());
@@ -90,6 +93,7 @@ static dk_status compute(dk_stream_runner *runner, dk_stream_counts *counts) {
     dk_watch watch;
     memset(&watch, 0, sizeof watch);
     watch.macs = runner->macs;
+    watch.nonzeros = runner->nonzeros;
     dk_status status = dk_run(runner->model, dk_window_take(&runner->window), runner->thresholds,
                               runner->scratch, runner->scratch_size, runner->logits, &watch);
     if (status) {
@@ -115,7 +119,8 @@ dk_status dk_stream_runner_push(dk_stream_runner *runner, const float *audio, si
         dk_status status = dk_stream_push(runner->stream, audio, part, runner->rows, &rows);
         for (uint32_t t = 0; !status && t < rows; t++) {
             if (!dk_window_add(&runner->window, runner->rows + t * DK_COEFFICIENTS)) continue;
-            if (!dk_window_is_near(&runner->window)) status = compute(runner, counts);
+            runner->is_computed = !dk_window_is_near(&runner->window);
+            if (runner->is_computed) status = compute(runner, counts);
             memcpy(logits + (size_t)counts->windows++ * labels, runner->logits,
                    labels * sizeof *logits);
         }
@@ -124,4 +129,10 @@ dk_status dk_stream_runner_push(dk_stream_runner *runner, const float *audio, si
         samples -= part;
     }
     return DK_OK;
+}
+
+void dk_stream_runner_view(const dk_stream_runner *runner, dk_stream_view *view) {
+    const dk_stream_view seen = {runner->is_computed, runner->macs, runner->nonzeros,
+                                 runner->window.rows, runner->window.next};
+    *view = seen;
 }

@@ -76,14 +76,18 @@ DEFINE_STRIP(1)
 DEFINE_STRIP(2)
 DEFINE_STRIP(3)
 DEFINE_STRIP(4)
+#if TILE_ROWS > 4
 DEFINE_STRIP(5)
 DEFINE_STRIP(6)
+#define ALL_STRIPS(type) {type##_1, type##_2, type##_3, type##_4, type##_5, type##_6}
+#else
+#define ALL_STRIPS(type) {type##_1, type##_2, type##_3, type##_4}
+#endif
 
 static void KERNEL(gemm)(const float *a, size_t lda, size_t rows, const dk_matrix *w,
                          const float *bias, float *out, size_t ldo) {
-    static void (*const by_type[2][TILE_ROWS])(const strip *) = {
-        {floats_1, floats_2, floats_3, floats_4, floats_5, floats_6},
-        {halves_1, halves_2, halves_3, halves_4, halves_5, halves_6}};
+    static void (*const by_type[2][TILE_ROWS])(const strip *) = {ALL_STRIPS(floats),
+                                                                 ALL_STRIPS(halves)};
     void (*const *strips)(const strip *) = by_type[w->type == DK_F16];
     size_t whole = rows / TILE_ROWS, rest = rows % TILE_ROWS;
     strip s = {a, bias, w, out, lda, ldo, whole};

@@ -21,6 +21,7 @@ VERBS = (
     "spot",
     "listen",
     "serve",
+    "explore",
     "eval",
     "robustness",
     "macs",

@@ -1,4 +1,4 @@
-"""`deltakwt export`: a model as C, as a file for the C library, or for other runtimes."""
+"""`deltakwt export`: a model as C, as a file for the C library or the browser, or for others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from deltakwt.export.model import Export
 
 
-TARGETS = ("c", "bin", "onnx", "tflite")
+TARGETS = ("c", "bin", "web", "onnx", "tflite")
+ONLY_WEIGHTS = {"bin": "f32", "web": "f16", "onnx": "f32", "tflite": "f32"}  # of the single files
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +43,8 @@ def export(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", help="Write to this new or empty folder; bin, onnx and tflite: to this file."
+            "--out",
+            help="Write to this new or empty folder; for other targets than c: to this file.",
         ),
     ],
     model: ModelOption = DEFAULT_MODEL,
@@ -50,14 +52,14 @@ def export(
         str,
         typer.Option(
             help="Choose what to write: 'c' is a folder of C for microcontrollers (default), 'bin'"
-            " is one model file for the C library, 'onnx' and 'tflite' are the dense model with"
-            " its front end for other runtimes."
+            " is one model file for the C library, 'web' is one compressed file for the browser,"
+            " 'onnx' and 'tflite' are the dense model with its front end for other runtimes."
         ),
     ] = "c",
     weights: Annotated[
         str | None,
         typer.Option(
-            help="Store weights as f32, f16 or int8 (default int8; other targets than c have f32)."
+            help="Store weights as f32, f16 or int8 (default int8; web has f16, other files f32)."
         ),
     ] = None,
     profile: ProfileOption = None,
@@ -99,16 +101,17 @@ def export(
     """Export a model as C for microcontrollers, or as one file for the C library or others."""
     if target not in TARGETS:
         raise DeltakwtError(f"--target {target}: must be one of {', '.join(TARGETS)}")
-    if target != "c" and (weights not in (None, "f32") or measure):
+    only = ONLY_WEIGHTS.get(target)
+    if only and (weights not in (None, only) or measure):
         option = "--measure" if measure else f"--weights {weights}"
-        raise DeltakwtError(f"{option}: --target {target} has float32 weights and runs nothing")
+        raise DeltakwtError(f"{option}: --target {target} has {only} weights and runs nothing")
     if target in ("onnx", "tflite"):
         _write_dense(target, model, out, any((profile, thresholds, front_end, hop)), json)
         return
-    kind = weights or ("int8" if target == "c" else "f32")
+    kind = only or weights or "int8"
     wanted = _wanted(model, kind, _setting(model, profile, thresholds, front_end), hop)
-    if target == "bin":
-        _write_file(wanted, out, json)
+    if only:
+        _write_file(wanted, model, target, out, json)
     else:
         _write_sources(wanted, out, measure, clips, limit, json)
 
@@ -130,10 +133,14 @@ def _write_dense(target: str, model: str, out: Path, is_set: bool, json: bool) -
     say(f"{out}: {model}, {DESCRIPTIONS[target]}, {size / 1024:.0f} KB.")
 
 
-def _write_file(wanted: Export, out: Path, json: bool) -> None:
+def _write_file(wanted: Export, model: str, target: str, out: Path, json: bool) -> None:
     from deltakwt.export.binary import write_model_file
+    from deltakwt.export.web import write_web_model
 
-    size = write_model_file(wanted, out)
+    if target == "web":
+        size = write_web_model(wanted, load_model(model).profiles, out)
+    else:
+        size = write_model_file(wanted, out)
     if json:
         print_json({"out": str(out), "bytes": size})
         return

@@ -1,0 +1,87 @@
+r"""Write a web model: one compressed file with everything that the browser needs to run a model.
+
+A web model is a gzip stream of
+
+    8 bytes    "DKWTWEB\1"
+    uint32     size of the document
+    uint32     offset of the weights in the model file
+    document   JSON: name, labels, profiles with what was measured for them, decision rule
+    head       the model file (`export.binary`) up to its weights
+    weights    in half precision, first all high bytes and then all low bytes
+
+All numbers are little-endian. The weights are rounded before the model file is made, so that the
+reader gets exactly its bytes back by widening them, and the checksum of the model file covers the
+whole path. High bytes hold sign and exponent and compress well, but not between low bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import Profiles
+from deltakwt.export.binary import model_file
+from deltakwt.export.model import Export, half
+from deltakwt.files import write_atomically
+
+MAGIC = b"DKWTWEB\1"
+HEAD = struct.Struct("<8sII")
+WEIGHTS_OFFSET = 152  # of the model file's header: where its last field lies
+MEASURED = ("accuracy", "dense_accuracy", "macs_percent", "mhsa_percent", "clips", "data")
+
+
+def write_web_model(export: Export, profiles: Profiles, path: Path) -> int:
+    """Write the web model of an export and return its size in bytes."""
+    if path.is_dir():
+        raise DeltakwtError(f"{path}: is a folder; --target web writes a file")
+    data = web_model(export, profiles)
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
+    return len(data)
+
+
+def web_model(export: Export, profiles: Profiles) -> bytes:
+    """Return the bytes of the web model of an export, with the profiles of its model."""
+    rounded = {name: half(tensor).astype(np.float32) for name, tensor in export.tensors.items()}
+    flat = model_file(replace(export, tensors=rounded))
+    (start,) = struct.unpack_from("<Q", flat, WEIGHTS_OFFSET)
+    halves = np.frombuffer(flat, "<f4", offset=start).astype("<f2").view(np.uint8).reshape(-1, 2)
+    document = json.dumps(_document(export, profiles), allow_nan=False).encode()
+    body = (
+        HEAD.pack(MAGIC, len(document), start)
+        + document
+        + flat[:start]
+        + halves[:, 1].tobytes()
+        + halves[:, 0].tobytes()
+    )
+    return gzip.compress(body, 9, mtime=0)
+
+
+def _document(export: Export, profiles: Profiles) -> dict[str, Any]:
+    """Return what the page shows: names, settings, and what was measured for them."""
+    setting = export.setting
+    return {
+        "name": export.name,
+        "labels": list(export.config.labels),
+        "setting": str(setting),
+        **setting.to_json(),
+        "decision": export.decision.to_json(),
+        "profiles": {
+            name: {
+                **profile.setting.to_json(),
+                "measured": {
+                    key: profile.measured[key] for key in MEASURED if key in profile.measured
+                },
+            }
+            for name, profile in profiles.profiles.items()
+        },
+    }

@@ -1,0 +1,137 @@
+/** @deltakwt/web: words in sound, in the browser and in Node. */
+
+/** A threshold of a site: one number, or one for each layer. */
+export type Threshold = number | number[];
+export type Site = "x" | "q" | "k" | "scores" | "softmax" | "heads" | "mlp_in" | "mlp_hidden" | "v";
+export type Thresholds = Partial<Record<Site, Threshold>>;
+
+export interface FrontEnd {
+  smooth: boolean;
+  floor: number;
+  quantile: number;
+}
+
+/** How a model is run. Without thresholds it runs densely. */
+export interface Setting {
+  name: string;
+  thresholds: Thresholds | null;
+  front_end: FrontEnd;
+}
+
+/** The name of a profile, "dense", the form "0.2_0.2_0.2_0.05_0.001_0.05", or the parts. */
+export type SettingLike =
+  | string
+  | { name?: string; thresholds?: Thresholds | string | null; front_end?: Partial<FrontEnd> };
+
+/** A word in a stream. Times are seconds since its start. */
+export interface WordEvent {
+  label: string;
+  score: number;
+  start: number;
+  end: number;
+  /** Seconds of sound that were needed to decide. */
+  time: number;
+  /** Start of the best window. */
+  window: number;
+}
+
+/** One second of the stream, as the model and the decision rule saw it. */
+export interface WindowEvent {
+  number: number;
+  start: number;
+  /** False: the logits of an earlier, similar window were used. */
+  computed: boolean;
+  /** Smoothed posteriors, (labels). */
+  scores: Float32Array;
+  logits: Float32Array;
+  /** Values kept at each site, (layers, 9), or null for a dense run. */
+  kept: Float32Array | null;
+  /** Multiply-accumulates of each product, (layers, 6). */
+  macs: Float32Array;
+  /** The newest rows of features, (rows, 40). */
+  features: Float32Array;
+  macsPercent: number;
+  ms: number;
+}
+
+export interface Explanation {
+  label: string;
+  score: number;
+  scores: Float32Array;
+  logits: Float32Array;
+  macs: Float32Array;
+  /** With `trace`: values that each token kept, (9 sites, layers, tokens). */
+  kept: Float32Array | null;
+  macsPercent: number;
+  ms: number;
+}
+
+export interface ModelDocument {
+  name: string;
+  labels: string[];
+  setting: string;
+  thresholds: Thresholds | null;
+  front_end: FrontEnd;
+  decision: Record<string, unknown>;
+  profiles: Record<string, { thresholds: Thresholds | null; front_end: FrontEnd; measured: Record<string, unknown> }>;
+}
+
+export interface LoadOptions {
+  setting?: SettingLike;
+  /** Which engine computes; "float" is the only one of this build. */
+  arithmetic?: "float";
+  /** Run in a worker. The default is true where there are workers. */
+  worker?: boolean;
+  /** Another place of the engine, or a compiled one. */
+  wasm?: string | URL | WebAssembly.Module;
+}
+
+/** Loads a web model (`deltakwt export --target web`) from an address or from bytes. */
+export function load(url: string | URL | ArrayBuffer | ArrayBufferView, options?: LoadOptions): Promise<Spotter>;
+
+/** Finds words in one stream. */
+export class Spotter {
+  readonly document: ModelDocument;
+  readonly labels: string[];
+  readonly config: { dim: number; heads: number; mlp: number; layers: number; labels: number; frames: number; tokens: number };
+  /** Seconds from one window to the next. */
+  readonly hop: number;
+  readonly denseMacs: number;
+  /** A new setting begins with an empty window; times go on. */
+  get setting(): Setting;
+  set setting(wanted: SettingLike);
+
+  /** Returns a function that removes the listener. */
+  on(name: "word", listener: (event: WordEvent) => void): () => void;
+  on(name: "window", listener: (window: WindowEvent) => void): () => void;
+  on(name: "sound", listener: (block: Float32Array) => void): () => void;
+  on(name: "error", listener: (error: Error) => void): () => void;
+
+  /** Takes a block of any length and rate and returns the words that it completes. */
+  push(block: ArrayLike<number>, rate?: number): Promise<WordEvent[]>;
+  /** Ends the stream and returns the words of its last second. `reset` starts another. */
+  flush(): Promise<WordEvent[]>;
+  reset(): Promise<void>;
+  /** Listens to the microphone until `stop`. Only in browsers. */
+  listen(): Promise<void>;
+  stop(): Promise<void>;
+  /** Runs one second of 16 kHz sound apart from the stream. */
+  explain(samples: Float32Array, options?: { setting?: SettingLike; trace?: boolean }): Promise<Explanation>;
+  /** Finds the words of a whole 16 kHz sound apart from the stream. */
+  spot(samples: Float32Array, options?: { setting?: SettingLike }): Promise<{ events: WordEvent[]; windows: WindowEvent[] }>;
+  close(): void;
+}
+
+export class Resampler {
+  push(block: ArrayLike<number>, rate: number): Float32Array;
+  flush(): Float32Array;
+}
+
+export const SITES: Site[];
+export const PRODUCTS: string[];
+/** The modules of each arithmetic: for every browser, and for relaxed SIMD. */
+export const MODULES: Record<string, [string, string]>;
+export function moduleName(arithmetic: string): string;
+export function parseThresholds(text: string): Thresholds;
+export function resolveSetting(document: ModelDocument, wanted?: SettingLike | null): Setting;
+export function readModel(data: ArrayBuffer | ArrayBufferView): Promise<{ document: ModelDocument; file: Uint8Array }>;

@@ -1,0 +1,170 @@
+// @deltakwt/web: words in sound, in the browser and in Node.
+import { moduleName } from "./engine.js";
+import { readModel } from "./model.js";
+import { resolveSetting } from "./setting.js";
+import { Stream } from "./stream.js";
+
+export { MODULES, moduleName } from "./engine.js";
+export { readModel } from "./model.js";
+export { Resampler } from "./resample.js";
+export { PRODUCTS, SITES, parseThresholds, resolveSetting } from "./setting.js";
+export { Stream } from "./stream.js";
+
+/** Loads a web model and returns a Spotter. See index.d.ts. */
+export async function load(url, { setting, arithmetic = "float", worker = "Worker" in globalThis, wasm } = {}) {
+  const engine = wasm ?? new URL(moduleName(arithmetic), import.meta.url);
+  const [module, data] = await Promise.all([compile(engine), bytes(url)]);
+  const remote = worker ? new Remote() : new Local();
+  const about = await remote.call("load", { module, data, setting });
+  return new Spotter(remote, about, resolveSetting(about.document, setting));
+}
+
+async function bytes(url) {
+  if (url instanceof ArrayBuffer || ArrayBuffer.isView(url)) return url;
+  const address = new URL(url, globalThis.location?.href ?? `file://${globalThis.process?.cwd?.() ?? ""}/`);
+  if (address.protocol === "file:") return (await import("node:fs/promises")).readFile(address);
+  const answer = await fetch(address);
+  if (!answer.ok) throw new Error(`${address}: HTTP ${answer.status}`);
+  return answer.arrayBuffer();
+}
+
+async function compile(url) {
+  return url instanceof WebAssembly.Module ? url : WebAssembly.compile(await bytes(url));
+}
+
+// The same calls with and without a worker.
+class Remote {
+  #waiting = new Map();
+  #next = 1;
+  constructor() {
+    this.worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
+    this.worker.onmessage = ({ data: { id, result, error } }) => {
+      const { resolve, reject } = this.#waiting.get(id);
+      this.#waiting.delete(id);
+      if (error === undefined) resolve(result);
+      else reject(new Error(error));
+    };
+    this.worker.onerror = (event) => {
+      for (const { reject } of this.#waiting.values()) reject(new Error(event.message ?? "the worker failed"));
+      this.#waiting.clear();
+    };
+  }
+  call(call, values) {
+    const id = this.#next++;
+    return new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject });
+      this.worker.postMessage({ id, call, values });
+    });
+  }
+  close() {
+    this.worker.terminate();
+  }
+}
+
+class Local {
+  async call(call, values) {
+    if (call === "load") {
+      const model = await readModel(values.data);
+      const stream = (this.stream = new Stream(values.module, model, values.setting));
+      const { config, hop, denseMacs } = stream.engine;
+      return { document: model.document, config, hop, denseMacs };
+    }
+    if (call === "setting") return (this.stream.setting = values.setting);
+    if (call === "push") return this.stream.push(values.block, values.rate);
+    if (call === "explain") return this.stream.explain(values.samples, values.setting, values.trace);
+    if (call === "spot") return this.stream.spot(values.samples, values.setting);
+    return this.stream[call]();
+  }
+  close() {}
+}
+
+export class Spotter {
+  #remote;
+  #listeners = { sound: new Set(), window: new Set(), word: new Set(), error: new Set() };
+  #setting;
+  #microphone;
+
+  constructor(remote, { document, config, hop, denseMacs }, setting) {
+    this.#remote = remote;
+    this.document = document;
+    this.config = config;
+    this.hop = hop / 100; // seconds from one window to the next
+    this.denseMacs = denseMacs;
+    this.#setting = setting;
+  }
+
+  get labels() {
+    return this.document.labels;
+  }
+  get setting() {
+    return this.#setting;
+  }
+  /** The setting holds for all sound pushed after it. */
+  set setting(wanted) {
+    this.#setting = resolveSetting(this.document, wanted);
+    this.#remote.call("setting", { setting: this.#setting }).catch((error) => this.#tell("error", error));
+  }
+
+  on(name, listener) {
+    if (!this.#listeners[name]) throw new Error(`"${name}": events are ${Object.keys(this.#listeners).join(", ")}`);
+    this.#listeners[name].add(listener);
+    return () => this.#listeners[name].delete(listener);
+  }
+  #tell(name, value) {
+    for (const listener of this.#listeners[name]) listener(value);
+  }
+
+  async push(block, rate = 16000) {
+    return this.#show(await this.#remote.call("push", { block: Float32Array.from(block), rate }));
+  }
+  async flush() {
+    return this.#show(await this.#remote.call("flush"));
+  }
+  reset() {
+    return this.#remote.call("reset");
+  }
+  #show({ events, windows, sound }) {
+    for (const block of sound) this.#tell("sound", block);
+    for (const window of windows) this.#tell("window", window);
+    for (const event of events) this.#tell("word", event);
+    return events;
+  }
+
+  explain(samples, { setting = this.#setting, trace = false } = {}) {
+    return this.#remote.call("explain", { samples, setting, trace });
+  }
+  spot(samples, { setting = this.#setting } = {}) {
+    return this.#remote.call("spot", { samples, setting });
+  }
+
+  /** Listens to the microphone until `stop`. */
+  async listen() {
+    if (this.#microphone) return;
+    const media = await navigator.mediaDevices.getUserMedia({
+      audio: { channelCount: 1, echoCancellation: false, noiseSuppression: false, autoGainControl: false },
+    });
+    const context = new AudioContext();
+    this.#microphone = { media, context };
+    await context.audioWorklet.addModule(new URL("./worklet.js", import.meta.url));
+    if (!this.#microphone) return; // stopped meanwhile
+    const blocks = new AudioWorkletNode(context, "deltakwt-blocks", { numberOfOutputs: 0 });
+    blocks.port.onmessage = ({ data }) => {
+      if (!this.#microphone) return;
+      this.push(data, context.sampleRate).catch((error) => this.#tell("error", error));
+    };
+    context.createMediaStreamSource(media).connect(blocks);
+    await context.resume();
+  }
+
+  async stop() {
+    const microphone = this.#microphone;
+    this.#microphone = undefined;
+    microphone?.media.getTracks().forEach((track) => track.stop());
+    await microphone?.context.close();
+  }
+
+  close() {
+    this.stop();
+    this.#remote.close();
+  }
+}
