@@ -23,6 +23,7 @@ VERBS = (
     "eval",
     "macs",
     "tune",
+    "quantize",
     "report",
     "bench",
     "train",

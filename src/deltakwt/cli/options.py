@@ -1,12 +1,22 @@
-"""Commands whose options are the fields of a dataclass."""
+"""The option of the arithmetic, and commands whose options are the fields of a dataclass."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
+import typer
+
+ArithmeticOption = Annotated[
+    str | None,
+    typer.Option(
+        "--arithmetic",
+        help="Compute in float, or in fixed point (16-bit integers, the same bits on every"
+        " processor). The default is fixed where the model has scales (see deltakwt quantize).",
+    ),
+]
 Options = TypeVar("Options")
 
 

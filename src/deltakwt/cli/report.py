@@ -70,7 +70,7 @@ def report(
 
     if split not in ("test", "val"):
         raise DeltakwtError(f"--split {split}: must be test or val")
-    loaded = load_model(model, profile, thresholds)
+    loaded = load_model(model, profile, thresholds, "float")
     request = Request(data, out, split, seed, limit, clips, threads)
     with progress("measuring") as bar:
         document, sounds = measure(loaded, request, bar.update)
@@ -137,7 +137,7 @@ def explain(
 
     if out is not None:
         check_out(out)
-    loaded = load_model(model, profile, thresholds)
+    loaded = load_model(model, profile, thresholds, "float")
     document, sound = explained(loaded, chosen_setting(loaded), file, at)
     if out is not None:
         save(document, out, audio_address(sound))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deltakwt.cli.common import DEFAULT_MODEL, ModelOption, ProfileOption, ThreadsOption
+from deltakwt.cli.options import ArithmeticOption
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def wyoming(
     ] = "tcp://127.0.0.1:10400",
     model: ModelOption = DEFAULT_MODEL,
     profile: ProfileOption = None,
+    arithmetic: ArithmeticOption = None,
     threads: ThreadsOption = 0,
     log: LogOption = "text",
     max_clients: ClientsOption = 64,
@@ -89,7 +91,7 @@ def wyoming(
 
     parse_uri(uri)
     limits = Limits(max_clients, max_message, max_buffered, max_ahead, idle, stall)
-    asyncio.run(server.run(_hub(model, profile, threads, log, limits), uri))
+    asyncio.run(server.run(_hub(model, profile, arithmetic, threads, log, limits), uri))
 
 
 def http(
@@ -98,6 +100,7 @@ def http(
     ] = "tcp://127.0.0.1:10480",
     model: ModelOption = DEFAULT_MODEL,
     profile: ProfileOption = None,
+    arithmetic: ArithmeticOption = None,
     threads: ThreadsOption = 0,
     log: LogOption = "text",
     token_file: Annotated[
@@ -140,7 +143,9 @@ def http(
     limits = Limits(
         max_clients, max_message, max_buffered, max_ahead, idle, stall, max_body, max_seconds
     )
-    asyncio.run(server.run(_hub(model, profile, threads, log, limits), uri, token, origin or []))
+    asyncio.run(
+        server.run(_hub(model, profile, arithmetic, threads, log, limits), uri, token, origin or [])
+    )
 
 
 def _token(file: Path | None) -> str | None:
@@ -153,7 +158,14 @@ def _token(file: Path | None) -> str | None:
         raise DeltakwtError(f"--token-file {file}: cannot be read: {error}") from None
 
 
-def _hub(name: str, profile: str | None, threads: int, log: str, limits: Limits) -> Hub:
+def _hub(
+    name: str,
+    profile: str | None,
+    arithmetic: str | None,
+    threads: int,
+    log: str,
+    limits: Limits,
+) -> Hub:
     """Load the model and start logging."""
     from deltakwt.core.model import load
     from deltakwt.serve.hub import Hub
@@ -163,7 +175,7 @@ def _hub(name: str, profile: str | None, threads: int, log: str, limits: Limits)
         raise DeltakwtError(f"--log {log!r}: must be text or json")
 
     def load_model() -> Model:
-        model = load(name)
+        model = load(name, arithmetic=arithmetic)
         if profile is not None:
             model.setting = profile
         return model

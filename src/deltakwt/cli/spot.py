@@ -23,6 +23,7 @@ from deltakwt.cli.common import (
     progress,
     table,
 )
+from deltakwt.cli.options import ArithmeticOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def spot(
     model: ModelOption = DEFAULT_MODEL,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,
+    arithmetic: ArithmeticOption = None,
     threads: ThreadsOption = 0,
     json: JsonOption = False,
     full: Annotated[
@@ -60,7 +62,7 @@ def spot(
     file of at most one second is decided as one clip. A file that cannot be read is reported, and
     the others are still done.
     """
-    loaded = load_model(model, profile, thresholds)
+    loaded = load_model(model, profile, thresholds, arithmetic)
     documents: list[dict[str, Any]] = []
     found: list[Spotting] = []
     stopped = False

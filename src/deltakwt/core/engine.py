@@ -5,7 +5,7 @@ Every function checks what it is given and raises `DeltakwtError` for bad input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import index
 
@@ -147,6 +147,11 @@ class Engine:
     def run(self, features: ArrayLike, thresholds: Thresholds | None) -> Outcome:
         """Return logits and counts of features (frames, 40); None runs the dense model."""
         return Outcome(*self._run(features, thresholds, counted=thresholds is not None))
+
+    def runner(self, thresholds: Thresholds | None) -> Callable[[Floats], Floats]:
+        """Return a function from features (frames, 40) to logits, with few checks."""
+        table = self._array(thresholds)
+        return lambda features: self._native.run(features, table, False)[0]
 
     def logits(self, features: ArrayLike, thresholds: Thresholds | None) -> Floats:
         """Return logits (labels,) of features (frames, 40), with deltas but without counts."""

@@ -7,7 +7,7 @@ given as floats are rounded to 16 bits first.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn
@@ -31,6 +31,8 @@ from deltakwt.core.native import (
     native_errors,
 )
 from deltakwt.core.setting import DENSE, Setting, Thresholds
+
+MOST_TABLES = 64  # thresholds whose integers an engine remembers
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class FixedEngine(Engine):
         self.frontend = FrontEnd(self.isa)
         self.weights = quantize(config, tensors, scales)
         self._feature_scales = (2.0 ** np.array(scales.features)).astype(np.float32)
+        self._tables: dict[Thresholds, NDArray[np.int32]] = {}
         with native_errors(name):
             self._fixed = _native.FixedModel(
                 model_sizes(config),
@@ -113,6 +116,17 @@ class FixedEngine(Engine):
         if not counted:
             return Outcome(self._floats(logits)[0], None, None, saturated)
         return Outcome(self._floats(logits)[0], macs[0], nonzeros[0], saturated)
+
+    def runner(self, thresholds: Thresholds | None) -> Callable[[Floats], Floats]:
+        """Return a function from features (frames, 40) to logits, with few checks."""
+        table, native, scales = self._table(thresholds), self._fixed, self._feature_scales
+        step = np.float32(2.0**-self.weights.head_bits)
+
+        def run(features: Floats) -> Floats:
+            shorts = native.features(features, scales)
+            return np.asarray(native.batch(shorts[None], table, 1, False)[0][0] * step)
+
+        return run
 
     def logits(self, features: ArrayLike, thresholds: Thresholds | None) -> Floats:
         """Return logits (labels,) of features (frames, 40), with deltas but without counts."""
@@ -200,7 +214,12 @@ class FixedEngine(Engine):
             return None
         if not isinstance(thresholds, Thresholds):
             raise DeltakwtError(f"thresholds {thresholds!r}: must be Thresholds or None")
-        return fixed_thresholds(self.config, self.scales, thresholds)
+        table = self._tables.get(thresholds)
+        if table is None:
+            table = fixed_thresholds(self.config, self.scales, thresholds)
+            if len(self._tables) < MOST_TABLES:
+                self._tables[thresholds] = table
+        return table
 
     def _native_runner(
         self, thresholds: Thresholds | None, *options: *RunnerOptions

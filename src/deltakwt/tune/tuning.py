@@ -103,6 +103,7 @@ def study_facts(model: Model, pool: Pool, options: TuningOptions) -> dict[str, A
         "sites": ",".join(options.sites),
         "front end": "any" if options.front_end is None else str(options.front_end),
         "cost": options.goals.cost,
+        "arithmetic": model.arithmetic,
     }
 
 
