@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-from conftest import CLIPS
+from conftest import CLIPS, PROJECT
 
 from deltakwt.core import exact_frontend, frontend
 from deltakwt.core.native import FrontEnd, available_isas
@@ -66,3 +68,32 @@ def test_the_authors_clips_have_the_same_bits(shared: Path) -> None:
         expected = exact_frontend.mfcc(sound)
         for engine in engines:
             np.testing.assert_array_equal(engine.features(sound), expected)
+
+
+def test_another_processor_has_the_same_bits(tmp_path: Path) -> None:
+    """The front end for aarch64, scalar and NEON, under qemu."""
+    for tool in ("aarch64-linux-gnu-gcc", "qemu-aarch64"):
+        if not shutil.which(tool):
+            pytest.skip(f"needs {tool} (see tests/apt-packages.txt)")
+    native, program = PROJECT / "native", tmp_path / "print_features"
+    names = ("cpu.c", "frontend.c", "tables.c", "kernels/scalar.c", "kernels/neon.c")
+    flags = ["-std=c11", "-O2", "-static", "-ffp-contract=off", "-DDK_HAVE_NEON"]
+    sources = [PROJECT / "tests/native/print_features.c", *(native / "src" / n for n in names)]
+    include = f"-I{native / 'include'}"
+    subprocess.run(
+        ["aarch64-linux-gnu-gcc", *flags, include, *sources, "-lm", "-o", program], check=True
+    )
+    sound = sounds()["sentence"]
+    (tmp_path / "sound.raw").write_bytes(sound.tobytes())
+    done = subprocess.run(
+        ["qemu-aarch64", program, tmp_path / "sound.raw"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == ["scalar", "scalar", "neon", "neon"]
+    quantile = FrontEndSetting(smooth=True, floor=2.0, quantile=0.1)
+    for line, front_end in zip(lines, [PLAIN, quantile] * 2, strict=True):
+        expected = exact_frontend.mfcc(sound, front_end).view(np.uint32).ravel()
+        assert [int(bits, 16) for bits in line[1:]] == expected.tolist()

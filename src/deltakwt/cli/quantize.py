@@ -116,8 +116,9 @@ def _show(model: str, found: Quantized) -> None:
     )
     for name, column in zip(PEAKS, found.headroom.T, strict=True):
         finite = [float(value) for value in column if value != float("inf")]
-        layer = int(column.argmin())
-        rows.add_row(name, f"{min(finite):.2f}x", str(layer), f"{max(finite):.2f}x")
+        if finite:  # without profiles there are no deltas
+            layer = str(int(column.argmin()))
+            rows.add_row(name, f"{min(finite):.2f}x", layer, f"{max(finite):.2f}x")
     console().print(rows)
     rows = table("", "setting", "same answer as in float")
     for setting, share in found.same.items():
