@@ -9,12 +9,15 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from deltakwt.core.config import PREFER_FIXED
+
+DEFAULT_ARITHMETIC = "fixed where the model has scales" if PREFER_FIXED else "float"
 ArithmeticOption = Annotated[
     str | None,
     typer.Option(
         "--arithmetic",
         help="Compute in float, or in fixed point (16-bit integers, the same bits on every"
-        " processor). The default is fixed where the model has scales (see deltakwt quantize).",
+        f" processor), which needs scales (deltakwt quantize). Default: {DEFAULT_ARITHMETIC}.",
     ),
 ]
 Options = TypeVar("Options")

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
 from deltakwt.core.engine import Engine
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model, load
 from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting, Thresholds
 from deltakwt.data.cache import open_recordings
@@ -258,7 +259,10 @@ def ship(
     tests = [draw(test, silence=silence) for silence in ("zero", "noise")]
     stored = store(runs, to, tests, draw(data, "val"), speech)
     stored["sources"] = [read_source(folder).to_json() for folder in source or []]
-    quantize_folder(to, calibration_sounds(data))
+    try:
+        quantize_folder(to, calibration_sounds(data))
+    except DeltakwtError as error:
+        typer.echo(f"{to}: no scales for fixed point: {error}", err=True)
     log = training_log(runs)
     write_atomically(to / "training.csv", log.encode())
     facts = measure(load(to), load(control) if control else None, test, data)

@@ -9,6 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from deltakwt.core.config import PREFER_FIXED
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed_engine import FixedEngine
@@ -23,7 +24,6 @@ from deltakwt.weights.quantize import load_scales
 
 SHIPPED = Path(__file__).parent.parent / "models"  # of the authors' models, settings only
 ARITHMETICS = ("float", "fixed")
-PREFER_FIXED = True  # load a model that has scales in fixed point, unless told otherwise
 MAX_MODEL_BYTES = 64 << 20
 # A fixed commit of the authors' repository; DELTAKWT_MODELS_URL names a mirror of it.
 AUTHORS_URL = (
@@ -123,7 +123,7 @@ def _exists(name: str) -> bool:
 def load_model(name_or_path: str | os.PathLike[str], arithmetic: str | None = None) -> Model:
     """Return a model by name, from a model folder, or from a .tflite file.
 
-    Without an arithmetic, a model with scales is loaded in fixed point, others in float.
+    Without an arithmetic, `PREFER_FIXED` decides for a model with scales; others are float.
     """
     path = resolve(name_or_path)
     weights = load_weights(path)
