@@ -1,82 +1,17 @@
 // The Python extension: NumPy arrays in and out, with the interpreter lock released meanwhile.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
+#include "binding.h"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
-#include <memory>
-#include <mutex>
-#include <new>
-#include <stdexcept>
-#include <string>
+#include <exception>
 #include <thread>
-#include <vector>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
-#include "deltakwt.h"
 #include "run_threads.h"
 
-namespace nb = nanobind;
+using namespace binding;
 
 namespace {
-
-using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
-template <typename T> using Array = nb::ndarray<nb::numpy, T>;
-
-// ValueError for a refused input; OverflowError for logits that are not finite.
-void check(dk_status status, const std::string &what) {
-    if (status == DK_BAD_LOGITS) throw std::overflow_error(dk_status_text(status));
-    if (status != DK_OK) throw std::invalid_argument(what + ": " + dk_status_text(status));
-}
-
-// Memory for one object of the core. Large blocks ask for huge pages: every clip reads all weights,
-// and with small pages the processor would look up an address every few rows.
-class Block {
-  public:
-    Block() = default;
-    explicit Block(size_t size) : size_(size) {
-        constexpr size_t huge = size_t(2) << 20;
-        size_t alignment = size >= huge / 2 ? huge : 64;
-        size_t rounded = (size + alignment - 1) / alignment * alignment;
-        memory_.reset(std::aligned_alloc(alignment, rounded));
-        if (!memory_) throw std::bad_alloc();
-#if defined(__linux__)
-        if (alignment == huge) madvise(memory_.get(), rounded, MADV_HUGEPAGE);
-#endif
-    }
-    void *data() const { return memory_.get(); }
-    size_t size() const { return size_; }
-
-  private:
-    struct Free {
-        void operator()(void *p) const { std::free(p); }
-    };
-    std::unique_ptr<void, Free> memory_;
-    size_t size_ = 0;
-};
-
-// Returns the scratch block of the calling thread, grown to at least `size` bytes.
-Block &thread_scratch(size_t size) {
-    thread_local Block scratch;
-    if (scratch.size() < size) scratch = Block(size);
-    return scratch;
-}
-
-template <typename T> Array<T> new_array(std::vector<size_t> shape) {
-    size_t count = 1;
-    for (size_t n : shape) count *= n;
-    T *data = new T[count ? count : 1]();
-    nb::capsule owner(data, [](void *p) noexcept { delete[] static_cast<T *>(p); });
-    return Array<T>(data, shape.size(), shape.data(), owner);
-}
 
 // Returns the largest magnitude, or infinity if a sample is NaN. One call instead of NumPy's three,
 // which are slow in a quiet stream, where the caches are cold.
@@ -89,54 +24,12 @@ float loudest(Floats samples) {
     return most;
 }
 
-dk_isa isa_of(const std::string &name) {
-    for (int isa = 0; isa < DK_ISAS; isa++)
-        if (name == dk_isa_name(dk_isa(isa))) return dk_isa(isa);
-    throw std::invalid_argument("unknown instruction set '" + name + "'");
-}
-
 std::vector<std::string> isas() {
     std::vector<std::string> names;
     for (int isa = 0; isa < DK_ISAS; isa++)
         if (dk_isa_available(dk_isa(isa))) names.emplace_back(dk_isa_name(dk_isa(isa)));
     return names;
 }
-
-class FrontEnd {
-  public:
-    explicit FrontEnd(const std::string &isa) : memory_(dk_frontend_size()) {
-        check(dk_frontend_init(memory_.data(), memory_.size(), isa_of(isa), &frontend_), isa);
-    }
-
-    // audio (n) -> (frames, 40)
-    Array<float> features(Floats audio, bool smooth, double floor, double quantile) const {
-        size_t samples = audio.size();
-        uint32_t frames = dk_frames(samples);
-        if (!frames) throw std::invalid_argument("sound: shorter than one frame of 480 samples");
-        auto out = new_array<float>({frames, DK_COEFFICIENTS});
-        const dk_front_end_setting setting = {smooth, floor, quantile};
-        dk_status status;
-        {
-            nb::gil_scoped_release release;
-            status = run(audio.data(), samples, setting, out.data());
-        }
-        check(status, "sound");
-        return out;
-    }
-
-    dk_status run(const float *audio, size_t samples, const dk_front_end_setting &setting,
-                  float *out) const {
-        Block &scratch = thread_scratch(dk_features_scratch_size(dk_frames(samples)));
-        return dk_features(frontend_, audio, samples, &setting, scratch.data(), scratch.size(),
-                           out);
-    }
-
-    const dk_frontend *get() const { return frontend_; }
-
-  private:
-    Block memory_;
-    const dk_frontend *frontend_ = nullptr;
-};
 
 class Stream {
   public:
@@ -337,47 +230,21 @@ nb::tuple Model::batch(const FrontEnd *frontend, Floats input, nb::object thresh
     return nb::make_tuple(logits, macs, nonzeros);
 }
 
-class StreamRunner {
+class FloatStreamRunner : public StreamRunner {
   public:
-    StreamRunner(const Model &model, const FrontEnd &frontend, nb::object thresholds, bool smooth,
-                 double floor, double quantile, uint32_t hop, float reuse, uint32_t onset,
-                 uint32_t outliers, Floats word_posteriors)
-        : labels_(model.get()->config.labels) {
+    FloatStreamRunner(const Model &model, nb::object thresholds, const FrontEnd &frontend,
+                      bool smooth, double floor, double quantile, uint32_t hop, float reuse,
+                      uint32_t onset, uint32_t outliers, Floats word_posteriors)
+        : StreamRunner(model.get()->config.labels, dk_stream_runner_size(&model.get()->config),
+                       word_posteriors) {
         Floats held;
         const float *theta = model.thresholds_of(thresholds, held);
-        if (word_posteriors.size() != labels_)
-            throw std::invalid_argument("word_posteriors: needs one value per label");
         const dk_stream_options options = {{smooth, floor, quantile}, hop, reuse, onset, outliers,
                                            word_posteriors.data()};
-        memory_ = Block(dk_stream_runner_size(&model.get()->config));
         check(dk_stream_runner_init(memory_.data(), memory_.size(), model.get(), frontend.get(),
                                     theta, &options, &runner_),
               "stream runner");
     }
-
-    // audio (n) -> logits (windows, labels), how many windows were computed, their MACs
-    nb::tuple push(Floats audio) {
-        std::vector<float> logits;
-        dk_stream_counts counts;
-        dk_status status;
-        {
-            nb::gil_scoped_release release;
-            std::lock_guard<std::mutex> lock(mutex_);
-            logits.resize(size_t(dk_stream_runner_windows(runner_, audio.size())) * labels_ + 1);
-            status =
-                dk_stream_runner_push(runner_, audio.data(), audio.size(), logits.data(), &counts);
-        }
-        check(status, "sound");
-        auto out = new_array<float>({counts.windows, labels_});
-        std::copy_n(logits.begin(), size_t(counts.windows) * labels_, out.data());
-        return nb::make_tuple(out, counts.computed, counts.macs);
-    }
-
-  private:
-    uint32_t labels_;
-    Block memory_;
-    std::mutex mutex_; // several Python threads may push
-    dk_stream_runner *runner_ = nullptr;
 };
 
 } // namespace
@@ -411,13 +278,14 @@ NB_MODULE(_native, m) {
              nb::arg("threads"), nb::arg("counted"))
         .def("memory", &Model::memory);
     nb::class_<StreamRunner>(m, "StreamRunner")
-        .def(nb::init<const Model &, const FrontEnd &, nb::object, bool, double, double, uint32_t,
-                      float, uint32_t, uint32_t, Floats>(),
-             nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(), nb::arg("model"), nb::arg("frontend"),
-             nb::arg("thresholds").none(), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
-             nb::arg("hop"), nb::arg("reuse"), nb::arg("onset"), nb::arg("outliers"),
-             nb::arg("word_posteriors"))
         .def("push", &StreamRunner::push, nb::arg("audio"));
+    nb::class_<FloatStreamRunner, StreamRunner>(m, "FloatStreamRunner")
+        .def(nb::init<const Model &, nb::object, const FrontEnd &, bool, double, double, uint32_t,
+                      float, uint32_t, uint32_t, Floats>(),
+             nb::keep_alive<1, 2>(), nb::keep_alive<1, 4>(), nb::arg("model"),
+             nb::arg("thresholds").none(), nb::arg("frontend"), nb::arg("smooth"), nb::arg("floor"),
+             nb::arg("quantile"), nb::arg("hop"), nb::arg("reuse"), nb::arg("onset"),
+             nb::arg("outliers"), nb::arg("word_posteriors"));
     bind_training(m);
     bind_fixed(m);
 }

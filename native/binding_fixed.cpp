@@ -1,49 +1,21 @@
 // The fixed-point engine for Python: integer arrays in, integer arrays out.
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
+#include "binding.h"
 
-#include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <memory>
-#include <new>
-#include <stdexcept>
-#include <string>
+#include <cmath>
 #include <thread>
-#include <vector>
 
 #include "deltakwt_fixed.h"
 #include "run_threads.h"
 
-namespace nb = nanobind;
+using namespace binding;
 
 namespace {
 
 using Shorts = nb::ndarray<const int16_t, nb::c_contig, nb::device::cpu>;
 using Ints = nb::ndarray<const int32_t, nb::c_contig, nb::device::cpu>;
-template <typename T> using Array = nb::ndarray<nb::numpy, T>;
 
 constexpr size_t LAYER_TENSORS = 13, LAYER_NUMBERS = 9;
-
-void check(dk_status status, const std::string &what) {
-    if (status != DK_OK) throw std::invalid_argument(what + ": " + dk_status_text(status));
-}
-
-template <typename T> Array<T> new_array(std::vector<size_t> shape) {
-    size_t count = 1;
-    for (size_t n : shape) count *= n;
-    T *data = new T[count ? count : 1]();
-    nb::capsule owner(data, [](void *p) noexcept { delete[] static_cast<T *>(p); });
-    return Array<T>(data, shape.size(), shape.data(), owner);
-}
-
-dk_isa isa_of(const std::string &name) {
-    for (int isa = 0; isa < DK_ISAS; isa++)
-        if (name == dk_isa_name(dk_isa(isa))) return dk_isa(isa);
-    throw std::invalid_argument("unknown instruction set '" + name + "'");
-}
 
 dk_fixed_layer_source layer_source(const Shorts *t, const int32_t *n) {
     dk_fixed_layer_source s;
@@ -80,9 +52,8 @@ class FixedModel {
         const dk_fixed_source source = {tensors[0].data(), tensors[1].data(),
                                         tensors[2].data(), head_bias.data(),
                                         layers.data(),     uint32_t(numbers.data()[0])};
-        memory_.reset(std::malloc(size));
-        if (!memory_) throw std::bad_alloc();
-        check(dk_fixed_init(memory_.get(), size, &config_, &source, isa_of(isa), &model_),
+        memory_ = Block(size);
+        check(dk_fixed_init(memory_.data(), size, &config_, &source, isa_of(isa), &model_),
               "weights");
     }
 
@@ -91,13 +62,7 @@ class FixedModel {
     // counts are empty
     nb::tuple batch(Shorts clips, nb::object thresholds, uint32_t threads, bool counted) const {
         Ints held;
-        const int32_t *theta = nullptr;
-        if (!thresholds.is_none()) {
-            held = nb::cast<Ints>(thresholds);
-            if (held.size() != size_t(config_.layers) * DK_SITES)
-                throw std::invalid_argument("thresholds: needs (layers, 9)");
-            theta = held.data();
-        }
+        const int32_t *theta = thresholds_of(thresholds, held);
         size_t each = size_t(config_.frames) * config_.features, layers = config_.layers;
         size_t count = clips.ndim() ? clips.shape(0) : 0;
         if (clips.size() != count * each) throw std::invalid_argument("features: wrong shape");
@@ -108,17 +73,15 @@ class FixedModel {
         std::atomic<size_t> next{0};
         std::atomic<int> failure{DK_OK};
         auto work = [&] {
-            size_t size = dk_fixed_scratch_size(&config_);
-            std::unique_ptr<void, Free> scratch(std::malloc(size));
-            if (!scratch) throw std::bad_alloc();
+            Block &scratch = thread_scratch(dk_fixed_scratch_size(&config_));
             for (size_t i; (i = next++) < count;) {
                 dk_fixed_watch watch = {};
                 watch.peaks = peaks.data() + i * (layers + 1) * DK_PEAKS;
                 if (counted) watch.macs = macs.data() + i * layers * DK_PRODUCTS;
                 if (counted) watch.nonzeros = nonzeros.data() + i * layers * DK_SITES;
                 dk_status status =
-                    dk_fixed_run(model_, clips.data() + i * each, theta, scratch.get(), size,
-                                 logits.data() + i * config_.labels, &watch);
+                    dk_fixed_run(model_, clips.data() + i * each, theta, scratch.data(),
+                                 scratch.size(), logits.data() + i * config_.labels, &watch);
                 if (status != DK_OK) failure = status;
             }
         };
@@ -131,15 +94,43 @@ class FixedModel {
         return nb::make_tuple(logits, macs, nonzeros, peaks);
     }
 
+    // features (frames, features) times scales (features), in 16 bits
+    Array<int16_t> features(Floats features, Floats scales) const {
+        expect_scales(scales);
+        if (features.size() % config_.features)
+            throw std::invalid_argument("features: wrong shape");
+        size_t rows = features.size() / config_.features;
+        for (size_t i = 0; i < features.size(); i++)
+            if (!std::isfinite(features.data()[i]))
+                throw std::invalid_argument("features: a number is NaN or infinite");
+        auto out = new_array<int16_t>({rows, config_.features});
+        dk_fixed_features(features.data(), scales.data(), uint32_t(rows), config_.features,
+                          out.data());
+        return out;
+    }
+
+    void expect_scales(const Floats &scales) const {
+        if (scales.size() != config_.features)
+            throw std::invalid_argument("scales: needs one per feature");
+    }
+
+    // Thresholds (layers, 9) or None; `held` keeps them alive.
+    const int32_t *thresholds_of(nb::object thresholds, Ints &held) const {
+        if (thresholds.is_none()) return nullptr;
+        held = nb::cast<Ints>(thresholds);
+        if (held.size() != size_t(config_.layers) * DK_SITES)
+            throw std::invalid_argument("thresholds: needs (layers, 9)");
+        return held.data();
+    }
+
+    const dk_fixed_model *get() const { return model_; }
+    const dk_config &config() const { return config_; }
+
     size_t memory() const {
         return dk_fixed_model_size(&config_) + dk_fixed_scratch_size(&config_);
     }
 
   private:
-    struct Free {
-        void operator()(void *p) const { std::free(p); }
-    };
-
     void expect_sizes(const std::vector<Shorts> &tensors) const {
         size_t d = config_.dim, m = config_.mlp;
         std::vector<size_t> sizes = {config_.features * d, (config_.frames + size_t(1)) * d,
@@ -153,8 +144,28 @@ class FixedModel {
     }
 
     dk_config config_ = {};
-    std::unique_ptr<void, Free> memory_;
+    Block memory_;
     const dk_fixed_model *model_ = nullptr;
+};
+
+class FixedStreamRunner : public StreamRunner {
+  public:
+    FixedStreamRunner(const FixedModel &model, nb::object thresholds, Floats scales,
+                      float logit_step, const FrontEnd &frontend, bool smooth, double floor,
+                      double quantile, uint32_t hop, float reuse, uint32_t onset,
+                      uint32_t outliers, Floats word_posteriors)
+        : StreamRunner(model.config().labels, dk_fixed_stream_runner_size(&model.config()),
+                       word_posteriors) {
+        Ints held;
+        model.expect_scales(scales);
+        const dk_fixed_setup setup = {model.get(), model.thresholds_of(thresholds, held),
+                                      scales.data(), logit_step};
+        const dk_stream_options options = {{smooth, floor, quantile}, hop, reuse, onset, outliers,
+                                           word_posteriors.data()};
+        check(dk_fixed_stream_runner_init(memory_.data(), memory_.size(), &setup, frontend.get(),
+                                          &options, &runner_),
+              "stream runner");
+    }
 };
 
 } // namespace
@@ -167,5 +178,14 @@ void bind_fixed(nb::module_ &m) {
             nb::arg("isa"))
         .def("batch", &FixedModel::batch, nb::arg("clips"), nb::arg("thresholds").none(),
              nb::arg("threads"), nb::arg("counted"))
+        .def("features", &FixedModel::features, nb::arg("features"), nb::arg("scales"))
         .def("memory", &FixedModel::memory);
+    nb::class_<FixedStreamRunner, StreamRunner>(m, "FixedStreamRunner")
+        .def(nb::init<const FixedModel &, nb::object, Floats, float, const FrontEnd &, bool, double,
+                      double, uint32_t, float, uint32_t, uint32_t, Floats>(),
+             nb::keep_alive<1, 2>(), nb::keep_alive<1, 6>(), nb::arg("model"),
+             nb::arg("thresholds").none(), nb::arg("scales"), nb::arg("logit_step"),
+             nb::arg("frontend"), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
+             nb::arg("hop"), nb::arg("reuse"), nb::arg("onset"), nb::arg("outliers"),
+             nb::arg("word_posteriors"));
 }

@@ -4,7 +4,7 @@ set(DK_NATIVE "${CMAKE_CURRENT_LIST_DIR}")
 set(DK_SOURCES attention.c block.c cpu.c decider.c delta.c frontend.c model.c model_file.c open.c
                pack.c pass.c plan.c spotter.c stream.c stream_runner.c tables.c wav.c
                window.c kernels/scalar.c fixed/fixed_model.c fixed/fixed_run.c fixed/fixed_scratch.c
-               kernels/fixed_scalar.c)
+               fixed_features.c kernels/fixed_scalar.c)
 find_library(DK_MATH m)
 
 string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" DK_PROCESSOR)

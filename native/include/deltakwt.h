@@ -229,6 +229,7 @@ typedef struct {
 typedef struct {
     uint32_t windows, computed; /* windows of this push, and how many of them were computed */
     int64_t macs;
+    uint32_t saturated; /* tensors that reached the limit of 16 bits; 0 for the engine in floats */
 } dk_stream_counts;
 
 typedef struct dk_stream_runner dk_stream_runner;

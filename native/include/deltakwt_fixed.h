@@ -74,6 +74,26 @@ dk_status dk_fixed_run(const dk_fixed_model *model, const int16_t *features,
                        const int32_t *thresholds, void *scratch, size_t scratch_size,
                        int32_t *logits, const dk_fixed_watch *watch);
 
+/* out (frames, features) = features times the scale of their coefficient, rounded to the nearest,
+ * halves to even, and saturated. */
+void dk_fixed_features(const float *features, const float *scales, uint32_t frames, uint32_t count,
+                       int16_t *out);
+
+/* A model, how it is run, and what joins its integers to floats. */
+typedef struct {
+    const dk_fixed_model *model;
+    const int32_t *thresholds;   /* (layers, DK_SITES), or NULL: dense */
+    const float *feature_scales; /* (features): powers of two */
+    float logit_step;            /* the value of the integer 1 in the logits */
+} dk_fixed_setup;
+
+/* A stream runner (deltakwt.h) that computes its windows in integers. It is pushed as the other
+ * one is. Thresholds and scales are copied, the model is not. */
+size_t dk_fixed_stream_runner_size(const dk_config *config);
+dk_status dk_fixed_stream_runner_init(void *memory, size_t size, const dk_fixed_setup *fixed,
+                                      const dk_frontend *frontend,
+                                      const dk_stream_options *options, dk_stream_runner **out);
+
 #ifdef __cplusplus
 }
 #endif

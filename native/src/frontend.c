@@ -113,6 +113,6 @@ dk_status dk_features(const dk_frontend *frontend, const float *audio, size_t sa
     const dk_kernels *kernels = frontend->kernels;
     kernels->energies(frontend, audio, frames, plan.energies, plan.work);
     dk_log_energies(kernels, setting, plan.energies, frames, plan.column);
-    kernels->gemm(plan.energies, DK_BANDS, frames, &frontend->dct, NULL, features, DK_COEFFICIENTS);
+    kernels->dct(frontend, plan.energies, frames, features);
     return DK_OK;
 }

@@ -107,6 +107,10 @@ struct dk_kernels {
 
     /* out = log(max(x, 1e-12)) (n). */
     void (*log_floor)(const float *x, float *out, uint32_t n);
+
+    /* out (frames, 40) = DCT of log energies (frames, 80). The front end's three kernels give the
+     * same bits in every instruction set. */
+    void (*dct)(const dk_frontend *frontend, const float *logs, uint32_t frames, float *out);
 };
 
 static inline int dk_fresh(const dk_deltas *deltas, uint32_t part, uint32_t r) {

@@ -71,7 +71,7 @@ static uint32_t finish_frames(dk_stream *stream, uint32_t frames, float *feature
     kernels->log_floor(rows, rows, frames * DK_BANDS);
     for (uint32_t t = 0; stream->setting.floor > 0.0 && t < frames; t++)
         floored(stream, rows + t * DK_BANDS);
-    kernels->gemm(rows, DK_BANDS, frames, &frontend->dct, NULL, features, DK_COEFFICIENTS);
+    kernels->dct(frontend, rows, frames, features);
     return frames;
 }
 

@@ -49,11 +49,14 @@ class Model:
     def memory(self) -> int: ...
 
 class StreamRunner:
+    def push(self, audio: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int, int]: ...
+
+class FloatStreamRunner(StreamRunner):
     def __init__(
         self,
         model: Model,
-        frontend: FrontEnd,
         thresholds: NDArray[np.float32] | None,
+        frontend: FrontEnd,
         smooth: bool,
         floor: float,
         quantile: float,
@@ -63,7 +66,6 @@ class StreamRunner:
         outliers: int,
         word_posteriors: NDArray[np.float32],
     ) -> None: ...
-    def push(self, audio: NDArray[np.float32]) -> tuple[NDArray[np.float32], int, int]: ...
 
 class FixedModel:
     def __init__(
@@ -81,4 +83,25 @@ class FixedModel:
         threads: int,
         counted: bool,
     ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]: ...
+    def features(
+        self, features: NDArray[np.float32], scales: NDArray[np.float32]
+    ) -> NDArray[np.int16]: ...
     def memory(self) -> int: ...
+
+class FixedStreamRunner(StreamRunner):
+    def __init__(
+        self,
+        model: FixedModel,
+        thresholds: NDArray[np.int32] | None,
+        scales: NDArray[np.float32],
+        logit_step: float,
+        frontend: FrontEnd,
+        smooth: bool,
+        floor: float,
+        quantile: float,
+        hop: int,
+        reuse: float,
+        onset: int,
+        outliers: int,
+        word_posteriors: NDArray[np.float32],
+    ) -> None: ...

@@ -74,7 +74,7 @@ def by_cmake(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def model(trained: str) -> Model:
-    return load(trained)
+    return load(trained, arithmetic="float")  # as the C library computes
 
 
 @pytest.fixture(scope="session")

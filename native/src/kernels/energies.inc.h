@@ -1,7 +1,10 @@
 /* Mel energies of LANES frames at a time: lane l of every vector belongs to frame l, so the FFT
  * needs no shuffles and reads the same in every instruction set (scalar: one lane).
  *
- * The includer defines vf, LANES and v_load, v_store, v_set, v_add, v_sub, v_mul, v_fma, v_sqrt,
+ * Every product is rounded before it is added, and sums have one order: all instruction sets give
+ * the same bits, those of core/exact_frontend.py.
+ *
+ * The includer defines vf, LANES and v_load, v_store, v_set, v_add, v_sub, v_mul, v_sqrt,
  * v_transpose.
  */
 
@@ -26,7 +29,7 @@ static inline void butterfly(float *re, float *im, uint32_t at, uint32_t q, cons
     for (uint32_t p = 1; p < 4; p++) {
         if (twiddle) {
             vf rotated = v_sub(v_mul(yr[p], c[p - 1]), v_mul(yi[p], s[p - 1]));
-            yi[p] = v_fma(yr[p], s[p - 1], v_mul(yi[p], c[p - 1]));
+            yi[p] = v_add(v_mul(yr[p], s[p - 1]), v_mul(yi[p], c[p - 1]));
             yr[p] = rotated;
         }
         v_store(r[p], yr[p]);
@@ -86,10 +89,10 @@ static void magnitudes(const dk_frontend *frontend, const float *re, const float
         vf ar = v_load(re + a), ai = v_load(im + a), br = v_load(re + b), bi = v_load(im + b);
         vf er = v_add(ar, br), ei = v_sub(ai, bi), or_ = v_add(ai, bi), oi = v_sub(br, ar);
         vf c = v_set(frontend->half_cosine[k]), s = v_set(frontend->half_sine[k]);
-        vf tr = v_sub(v_mul(or_, c), v_mul(oi, s)), ti = v_fma(or_, s, v_mul(oi, c));
+        vf tr = v_sub(v_mul(or_, c), v_mul(oi, s)), ti = v_add(v_mul(or_, s), v_mul(oi, c));
         vf pr = v_add(er, tr), pi = v_add(ei, ti), qr = v_sub(er, tr), qi = v_sub(ei, ti);
-        v_store(magnitude + (256 - k) * LANES, v_sqrt(v_fma(qr, qr, v_mul(qi, qi))));
-        v_store(magnitude + k * LANES, v_sqrt(v_fma(pr, pr, v_mul(pi, pi))));
+        v_store(magnitude + (256 - k) * LANES, v_sqrt(v_add(v_mul(qr, qr), v_mul(qi, qi))));
+        v_store(magnitude + k * LANES, v_sqrt(v_add(v_mul(pr, pr), v_mul(pi, pi))));
     }
 }
 
@@ -102,7 +105,7 @@ static void mel_bands(const dk_frontend *frontend, const float *magnitude, uint3
             const float *bin = magnitude + (size_t)frontend->first[band + b] * LANES;
             vf sum = v_set(0.0f);
             for (uint32_t n = frontend->bins[band + b]; n > 0; n--, bin += LANES)
-                sum = v_fma(v_load(bin), v_set(*weight++), sum);
+                sum = v_add(v_mul(v_load(bin), v_set(*weight++)), sum);
             rows[b] = sum;
         }
         v_transpose(rows);

@@ -78,26 +78,44 @@ static void KERNEL(gelu)(const float *x, float *out, uint32_t n) {
     if (i < n) v_store_n(out + i, gelu_of(v_load_n(x + i, n - i, 0.0f)), n - i);
 }
 
-/* log(m 2^e) = log(m) + e ln2, log(m) a polynomial in m - 1. */
+/* log(m 2^e) = log(m) + e ln2, log(m) a polynomial in m - 1. The same operations in the same order
+ * as in scalar.c, without fused ones, so that every instruction set gives the same bits. */
 INLINE vf log_of(vf x) {
+    static const float factors[] = {-1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f,
+                                    1.4249322787e-1f,  -1.6668057665e-1f, 2.0000714765e-1f,
+                                    -2.4999993993e-1f, 3.3333331174e-1f};
     vf e, m = v_split(v_max(x, v_set(1e-12f)), &e);
-    vf f = v_sub(m, v_set(1.0f)), square = v_mul(f, f);
-    vf p = v_fma(v_set(7.0376836292e-2f), f, v_set(-1.1514610310e-1f));
-    p = v_fma(p, f, v_set(1.1676998740e-1f));
-    p = v_fma(p, f, v_set(-1.2420140846e-1f));
-    p = v_fma(p, f, v_set(1.4249322787e-1f));
-    p = v_fma(p, f, v_set(-1.6668057665e-1f));
-    p = v_fma(p, f, v_set(2.0000714765e-1f));
-    p = v_fma(p, f, v_set(-2.4999993993e-1f));
-    p = v_fma(p, f, v_set(3.3333331174e-1f));
-    p = v_mul(v_mul(p, f), square);
-    p = v_fma(e, v_set(-2.12194440e-4f), p);
-    p = v_fma(square, v_set(-0.5f), p);
-    return v_fma(e, v_set(0.693359375f), v_add(f, p));
+    vf f = v_sub(m, v_set(1.0f)), square = v_mul(f, f), p = v_set(7.0376836292e-2f);
+    UNROLL for (uint32_t i = 0; i < 8; i++) p = v_add(v_mul(p, f), v_set(factors[i]));
+    p = v_sub(v_mul(v_mul(p, f), square), v_mul(e, v_set(2.12194440e-4f)));
+    p = v_sub(p, v_mul(square, v_set(0.5f)));
+    return v_add(v_mul(e, v_set(0.693359375f)), v_add(f, p));
 }
 
 static void KERNEL(log_floor)(const float *x, float *out, uint32_t n) {
     uint32_t i = 0;
     for (; i + LANES <= n; i += LANES) v_store(out + i, log_of(v_load(x + i)));
     if (i < n) v_store_n(out + i, log_of(v_load_n(x + i, n - i, 1.0f)), n - i);
+}
+
+/* The DCT of the log energies. The order is that of the scalar gemm: four bands at a time. */
+static void KERNEL(dct)(const dk_frontend *frontend, const float *logs, uint32_t frames,
+                        float *out) {
+    enum { VECTORS = (DK_COEFFICIENTS + LANES - 1) / LANES, TAIL = DK_COEFFICIENTS % LANES };
+    for (uint32_t t = 0; t < frames; t++, logs += DK_BANDS, out += DK_COEFFICIENTS) {
+        vf sum[VECTORS];
+        UNROLL for (uint32_t v = 0; v < VECTORS; v++) sum[v] = v_set(0.0f);
+        for (uint32_t band = 0; band < DK_BANDS; band += DK_GROUP) {
+            const float *w = frontend->dct_data + (size_t)band * DK_DCT_STRIDE;
+            UNROLL for (uint32_t v = 0; v < VECTORS; v++, w += LANES) {
+                vf part = v_mul(v_set(logs[band]), v_load(w));
+                UNROLL for (uint32_t i = 1; i < DK_GROUP; i++)
+                    part = v_add(part, v_mul(v_set(logs[band + i]), v_load(w + i * DK_DCT_STRIDE)));
+                sum[v] = v_add(sum[v], part);
+            }
+        }
+        UNROLL for (uint32_t v = 0; v < DK_COEFFICIENTS / LANES; v++)
+            v_store(out + v * LANES, sum[v]);
+        if (TAIL) v_store_n(out + DK_COEFFICIENTS - TAIL, sum[VECTORS - 1], TAIL);
+    }
 }

@@ -263,7 +263,12 @@ static void scalar_log_floor(const float *x, float *out, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) out[i] = logarithm(x[i] > 1e-12f ? x[i] : 1e-12f);
 }
 
+static void scalar_dct(const dk_frontend *frontend, const float *logs, uint32_t frames,
+                       float *out) {
+    scalar_gemm(logs, DK_BANDS, frames, &frontend->dct, NULL, out, DK_COEFFICIENTS);
+}
+
 const dk_kernels dk_scalar = {"scalar",          LANES,           {0, 0},           scalar_gemm,
                               scalar_accumulate, scalar_scan,     scalar_hold,      scalar_softmax,
                               scalar_gelu,       scalar_add_norm, scalar_transpose, scalar_energies,
-                              scalar_log_floor};
+                              scalar_log_floor,  scalar_dct};

@@ -50,4 +50,5 @@ enum { MOST_VECTORS = 16 }; /* of any block or tile below */
      KERNEL(add_norm),                                                                             \
      KERNEL(transpose),                                                                            \
      KERNEL(energies),                                                                             \
-     KERNEL(log_floor)}
+     KERNEL(log_floor),                                                                            \
+     KERNEL(dct)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from deltakwt.bench.timing import (
 )
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.fixed_engine import FixedEngine
+from deltakwt.core.fixed_scales import Scales
 from deltakwt.core.model import Model
 from deltakwt.core.native import available_isas
 from deltakwt.core.setting import Setting, Thresholds
@@ -49,6 +51,8 @@ class Options:
     seed: int = 0
     growth: bool = False
     breakdown: bool = False
+    in_float: bool = True  # time the float engine
+    scales: Scales | None = None  # time the fixed-point engine too
 
 
 def settings_of(model: Model) -> list[Setting]:
@@ -105,7 +109,7 @@ def benchmark(
     settings = settings_of(model)
     isas = options.isas or tuple(isa for isa in available_isas() if isa != "scalar") or ("scalar",)
     peers, missing = find_peers(options.peers, weights, path, say)
-    engines = [Engine(weights.config, weights.tensors, isa) for isa in isas]
+    engines = [engine for isa in isas for engine in _engines(weights, isa, options)]
     own = [runner for engine in engines for runner in our_runners(engine, settings)]
     with pinned() as core:
         say("checking answers")
@@ -144,6 +148,14 @@ def benchmark(
                 "loudness": by_loudness(model.engine, settings[1:], options.rounds, options.seed),
             }
     return document
+
+
+def _engines(weights: Weights, isa: str, options: Options) -> Iterator[Engine]:
+    """Yield our engines for one instruction set."""
+    if options.in_float:
+        yield Engine(weights.config, weights.tensors, isa)
+    if options.scales is not None:
+        yield FixedEngine(weights.config, weights.tensors, options.scales, isa)
 
 
 def _breakdowns(engine: Engine, clips: Clips, settings: list[Setting]) -> list[dict[str, Any]]:

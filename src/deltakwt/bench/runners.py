@@ -62,19 +62,15 @@ def mode_of(setting: Setting) -> str:
 def our_runners(engine: Engine, settings: list[Setting]) -> Iterator[Runner]:
     """Yield our core with one set of kernels, dense and with each setting, by both inputs."""
     name = f"deltakwt {engine.isa}"
+    if engine.arithmetic == "fixed":
+        name = f"deltakwt fixed {engine.isa}"
     for setting in [DENSE, *settings]:
-        table = (
-            None if setting.thresholds is None else setting.thresholds.array(engine.config.layers)
-        )
-        front_end = setting.front_end
+        run, front_end = engine.runner(setting.thresholds), setting.front_end
 
-        def from_features(features: Floats, table: Any = table) -> Floats:
-            return engine._native.run(features, table, False)[0]
+        def from_audio(audio: Floats, run: Any = run, front_end: Any = front_end) -> Floats:
+            return np.asarray(run(engine.features(audio, front_end)))
 
-        def from_audio(audio: Floats, table: Any = table, front_end: Any = front_end) -> Floats:
-            return engine._native.run(engine.features(audio, front_end), table, False)[0]
-
-        yield Runner(name, "features", from_features, setting)
+        yield Runner(name, "features", run, setting)
         yield Runner(name, "audio", from_audio, setting)
 
 

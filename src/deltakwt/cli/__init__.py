@@ -26,6 +26,7 @@ VERBS = (
     "robustness",
     "macs",
     "tune",
+    "quantize",
     "report",
     "bench",
     "train",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -24,6 +24,9 @@ from deltakwt.cli.common import (
 )
 from deltakwt.cli.output import claim_folder
 from deltakwt.core.errors import DeltakwtError
+
+if TYPE_CHECKING:
+    from deltakwt.weights.folder import Weights
 
 
 def register(app: typer.Typer) -> None:
@@ -55,6 +58,13 @@ def bench(
             " Default: every vector instruction set of this processor."
         ),
     ] = None,
+    arithmetic: Annotated[
+        str | None,
+        typer.Option(
+            help="Time only float or only fixed. Default: both, if the model has scales for fixed"
+            " point."
+        ),
+    ] = None,
     grow: Annotated[
         str | None,
         typer.Option(help="Widen the model to kwt-2 or kwt-3 first; its outputs stay the same."),
@@ -78,12 +88,22 @@ def bench(
     from deltakwt.weights.folder import load_weights
     from deltakwt.weights.registry import resolve
 
-    loaded, path = load_model(model), resolve(model)
+    loaded, path = load_model(model, arithmetic="float"), resolve(model)
     weights = load_weights(path)
+    scales = _scales(path, weights, arithmetic, grow)
     if grow:
         loaded, weights = _grown(loaded, weights, grow)
     options = Options(
-        clips, noise, rounds, tuple(peer or PEERS), tuple(isa or ()), seed, growth, breakdown
+        clips,
+        noise,
+        rounds,
+        tuple(peer or PEERS),
+        tuple(isa or ()),
+        seed,
+        growth,
+        breakdown,
+        arithmetic != "fixed",
+        scales,
     )
     if out is not None:
         claim_folder(out)
@@ -104,6 +124,18 @@ def bench(
         print_json(document)
     else:
         _print(document)
+
+
+def _scales(path: Path, weights: Weights, arithmetic: str | None, grow: str | None) -> Any:
+    """Return the scales of the fixed-point engine, or None if it is not to be timed."""
+    from deltakwt.weights.registry import ARITHMETICS, find_scales
+
+    if arithmetic not in (None, *ARITHMETICS):
+        raise DeltakwtError(f"--arithmetic {arithmetic}: must be {' or '.join(ARITHMETICS)}")
+    scales = None if grow or arithmetic == "float" else find_scales(path, weights)
+    if arithmetic == "fixed" and scales is None:
+        raise DeltakwtError("--arithmetic fixed: this model has no scales; see deltakwt quantize")
+    return scales
 
 
 def _grown(loaded: Any, weights: Any, size: str) -> tuple[Any, Any]:

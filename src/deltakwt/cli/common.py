@@ -313,21 +313,27 @@ class _Lines:
 # ---------------------------------------------------------------- models and numbers
 
 
-def load_model(name: str, profile: str | None = None, thresholds: str | None = None) -> Model:
-    """Return the model of `--model` with the profile or the thresholds of the command line."""
+def load_model(
+    name: str,
+    profile: str | None = None,
+    thresholds: str | None = None,
+    arithmetic: str | None = None,
+) -> Model:
+    """Return the model of `--model` with the setting and the arithmetic of the command line."""
     from deltakwt.core.model import load
     from deltakwt.core.setting import Thresholds
 
     if profile is not None and thresholds is not None:
         raise DeltakwtError("--thresholds and --profile exclude each other; give one of them")
-    model = load(name)
+    model = load(name, arithmetic=arithmetic)
     if profile is not None:
         model.setting = profile
     if thresholds is not None:
         model.setting = Thresholds.parse(thresholds)  # on the plain front end
     detail(
         f"model {model.name} from {model.source}: {model.config.layers} layers, width"
-        f" {model.config.dim}, setting {model.setting}, kernels {model.engine.isa}"
+        f" {model.config.dim}, setting {model.setting}, {model.arithmetic} arithmetic,"
+        f" kernels {model.engine.isa}"
     )
     return model
 

@@ -23,6 +23,7 @@ from deltakwt.cli.common import (
     progress,
     table,
 )
+from deltakwt.cli.options import ArithmeticOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def evaluate(
     ] = None,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,
+    arithmetic: ArithmeticOption = None,
     threads: ThreadsOption = 0,
     json: JsonOption = False,
 ) -> None:
@@ -71,7 +73,7 @@ def evaluate(
         raise DeltakwtError(f"--split {split}: must be test or val")
     if silence not in dataset.SILENCES:
         raise DeltakwtError(f"--silence {silence}: must be zero or noise")
-    loaded = load_model(model, profile, thresholds)
+    loaded = load_model(model, profile, thresholds, arithmetic)
     if manifest is not None and manifest.exists():
         clips = dataset.load_manifest(manifest, data)
     else:
@@ -93,6 +95,7 @@ def evaluate(
             "profile": loaded.setting.name or None,
             **loaded.setting.to_json(),
             "isa": loaded.engine.isa,
+            "arithmetic": loaded.arithmetic,
             "command": command(),
         }
         print_json({**result.to_json(), **setting})
@@ -103,7 +106,7 @@ def evaluate(
 
 
 def _print(result: Evaluation, model: Model, data: str) -> None:
-    print(f"{model.name} ({model.setting}, {model.engine.isa}) on {data}")
+    print(f"{model.name} ({model.setting}, {model.arithmetic}, {model.engine.isa}) on {data}")
     columns = ["class", "clips", "right", "most often taken for"]
     if result.macs:
         columns += ["MHSA MACs", "all MACs"]

@@ -22,6 +22,7 @@ from deltakwt.cli.common import (
     print_json,
     table,
 )
+from deltakwt.cli.options import ArithmeticOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def listen(
     model: ModelOption = DEFAULT_MODEL,
     profile: ProfileOption = None,
     thresholds: ThresholdsOption = None,
+    arithmetic: ArithmeticOption = None,
     source: Annotated[
         str | None,
         typer.Option(
@@ -143,7 +145,7 @@ def listen(
     if fast and source is None:
         raise DeltakwtError("--fast: a microphone cannot be faster than real time; give --input")
     raw = Format(raw_format, raw_rate, raw_channels)
-    loaded = load_model(model, profile, thresholds)
+    loaded = load_model(model, profile, thresholds, arithmetic)
     commands = parse_hooks(on or [], loaded.labels)
     second = None if verify is None else second_stage(loaded, verify)
     decision = decision_settings(loaded, hop, reuse, threshold)
@@ -191,7 +193,7 @@ def second_stage(model: Model, name: str) -> SecondStage:
 
     if name == DENSE.name or name in model.profiles.profiles:
         return SecondStage(model, name)
-    return SecondStage(load(name))
+    return SecondStage(load(name, arithmetic=model.arithmetic))
 
 
 def decision_settings(

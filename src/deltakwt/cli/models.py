@@ -66,7 +66,7 @@ def show(model: NameArgument, json: JsonOption = False) -> None:
     from deltakwt.core.macs import dense_macs
     from deltakwt.weights.folder import config_document, load_weights
     from deltakwt.weights.profiles import load_profiles
-    from deltakwt.weights.registry import file_profiles, resolve
+    from deltakwt.weights.registry import default_arithmetic, file_profiles, resolve
 
     path = resolve(model)
     weights = load_weights(path)
@@ -77,6 +77,7 @@ def show(model: NameArgument, json: JsonOption = False) -> None:
         "parameters": sum(math.prod(shape) for shape in weights.config.shapes().values()),
         "macs": int(dense_macs(weights.config).sum()),
         **config_document(weights.config, weights.training),
+        "arithmetic": default_arithmetic(path, weights),
         "default_profile": profiles.default,
         "profiles": {name: profile.to_json() for name, profile in profiles.profiles.items()},
     }
@@ -84,7 +85,7 @@ def show(model: NameArgument, json: JsonOption = False) -> None:
         print_json(document)
         return
     rows = table("", model, "")
-    for key in ("path", "parameters", "macs", "dim", "heads", "mlp", "layers"):
+    for key in ("path", "parameters", "macs", "dim", "heads", "mlp", "layers", "arithmetic"):
         value = document[key]
         rows.add_row(key, f"{value:,}" if isinstance(value, int) else str(value))
     rows.add_row("labels", " ".join(weights.config.labels))

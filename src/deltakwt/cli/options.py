@@ -1,12 +1,25 @@
-"""Commands whose options are the fields of a dataclass."""
+"""The option of the arithmetic, and commands whose options are the fields of a dataclass."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
+import typer
+
+from deltakwt.core.config import PREFER_FIXED
+
+DEFAULT_ARITHMETIC = "fixed where the model has scales" if PREFER_FIXED else "float"
+ArithmeticOption = Annotated[
+    str | None,
+    typer.Option(
+        "--arithmetic",
+        help="Compute in float, or in fixed point (16-bit integers, the same bits on every"
+        f" processor), which needs scales (deltakwt quantize). Default: {DEFAULT_ARITHMETIC}.",
+    ),
+]
 Options = TypeVar("Options")
 
 

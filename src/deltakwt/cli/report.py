@@ -71,7 +71,7 @@ def report(
 
     if split not in ("test", "val"):
         raise DeltakwtError(f"--split {split}: must be test or val")
-    loaded = load_model(model, profile, thresholds)
+    loaded = load_model(model, profile, thresholds, "float")
     claim_folder(out)
     request = Request(data, out, split, seed, limit, clips, threads)
     with progress("measuring") as bar:
@@ -139,7 +139,7 @@ def explain(
 
     if out is not None:
         check_out(out)
-    loaded = load_model(model, profile, thresholds)
+    loaded = load_model(model, profile, thresholds, "float")
     document, sound = explained(loaded, chosen_setting(loaded), file, at)
     if out is not None:
         save(document, out, audio_address(sound))

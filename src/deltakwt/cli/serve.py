@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deltakwt.cli.common import DEFAULT_MODEL, ModelOption, ProfileOption, ThreadsOption
+from deltakwt.cli.options import ArithmeticOption
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def wyoming(
     ] = "tcp://127.0.0.1:10400",
     model: ModelsOption = None,
     profile: ProfileOption = None,
+    arithmetic: ArithmeticOption = None,
     threads: ThreadsOption = 0,
     log: LogOption = "text",
     max_clients: ClientsOption = 64,
@@ -101,7 +103,7 @@ def wyoming(
     parse_uri(uri)
     limits = Limits(max_clients, max_message, max_buffered, max_ahead, idle, stall)
     names = model or [DEFAULT_MODEL]
-    asyncio.run(server.run(_hub(names, profile, threads, log, limits), uri))
+    asyncio.run(server.run(_hub(names, profile, arithmetic, threads, log, limits), uri))
 
 
 def http(
@@ -110,6 +112,7 @@ def http(
     ] = "tcp://127.0.0.1:10480",
     model: ModelOption = DEFAULT_MODEL,
     profile: ProfileOption = None,
+    arithmetic: ArithmeticOption = None,
     threads: ThreadsOption = 0,
     log: LogOption = "text",
     token_file: Annotated[
@@ -152,7 +155,8 @@ def http(
     limits = Limits(
         max_clients, max_message, max_buffered, max_ahead, idle, stall, max_body, max_seconds
     )
-    asyncio.run(server.run(_hub([model], profile, threads, log, limits), uri, token, origin or []))
+    hub = _hub([model], profile, arithmetic, threads, log, limits)
+    asyncio.run(server.run(hub, uri, token, origin or []))
 
 
 def _token(file: Path | None) -> str | None:
@@ -165,7 +169,14 @@ def _token(file: Path | None) -> str | None:
         raise DeltakwtError(f"--token-file {file}: cannot be read: {error}") from None
 
 
-def _hub(names: list[str], profile: str | None, threads: int, log: str, limits: Limits) -> Hub:
+def _hub(
+    names: list[str],
+    profile: str | None,
+    arithmetic: str | None,
+    threads: int,
+    log: str,
+    limits: Limits,
+) -> Hub:
     """Load the models and start logging."""
     from deltakwt.core.model import load
     from deltakwt.serve.hub import Hub
@@ -175,7 +186,7 @@ def _hub(names: list[str], profile: str | None, threads: int, log: str, limits: 
         raise DeltakwtError(f"--log {log!r}: must be text or json")
 
     def load_model(name: str) -> Model:
-        model = load(name)
+        model = load(name, arithmetic=arithmetic)
         if profile is not None:
             model.setting = profile
         return model

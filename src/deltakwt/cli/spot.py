@@ -24,6 +24,7 @@ from deltakwt.cli.common import (
     progress,
     table,
 )
+from deltakwt.cli.options import ArithmeticOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def spot(
     model: ModelOption = DEFAULT_MODEL,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,
+    arithmetic: ArithmeticOption = None,
     threads: ThreadsOption = 0,
     json: JsonOption = False,
     full: Annotated[
@@ -69,7 +71,7 @@ def spot(
     the others are still done. With --out, the words of very many files are written to a table on
     all cores, and an interrupted search goes on where it was.
     """
-    loaded = load_model(model, profile, thresholds)
+    loaded = load_model(model, profile, thresholds, arithmetic)
     if out is not None or ray is not None:
         search(loaded, files, out, ray, threads, full=full, json=json)
         return

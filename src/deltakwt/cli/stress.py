@@ -27,6 +27,7 @@ from deltakwt.cli.listen import (
     decision_settings,
     second_stage,
 )
+from deltakwt.cli.options import ArithmeticOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def stress(
             metavar="STEM", help="Write the stream to STEM.flac and its words to STEM.json."
         ),
     ] = None,
+    arithmetic: ArithmeticOption = None,
     json: JsonOption = False,
 ) -> None:
     """Measure misses, false accepts, confusions, delay and compute on a long stream of words."""
@@ -130,7 +132,7 @@ def stress(
     if split not in ("test", "val"):
         raise DeltakwtError(f"--split {split}: must be test or val")
     scenario = Scenario(hours, seed, snr, gap, others, level)
-    loaded = load_model(model)
+    loaded = load_model(model, arithmetic=arithmetic)
     decision = decision_settings(loaded, hop, reuse, threshold)
     settings = runs.settings_of(loaded, profile or ([choose] if choose else None))
     if choose is not None and choose not in map(str, settings):

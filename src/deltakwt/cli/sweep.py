@@ -105,7 +105,7 @@ def sweep(arguments: SweepArguments) -> None:
 
     need_optuna()
     seed = arguments.seed
-    model = load_model(arguments.model, profile="dense")
+    model = load_model(arguments.model, "dense", arithmetic="float")
     manifest = draw(
         arguments.data, arguments.split, arguments.silence, seed=seed, labels=model.labels
     )

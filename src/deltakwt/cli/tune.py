@@ -22,6 +22,7 @@ from deltakwt.cli.common import (
 )
 from deltakwt.cli.options import with_options
 from deltakwt.cli.output import claim_folder
+from deltakwt.cli.quantize import quantize_if_possible
 from deltakwt.cli.sweep import SweepArguments, sweep
 from deltakwt.cli.tune_show import (
     SeedOption,
@@ -183,6 +184,7 @@ def tune(arguments: TuneArguments) -> None:
     from deltakwt.tune.search import need_optuna
     from deltakwt.tune.tuning import make_evaluator, run_search
     from deltakwt.tune.tuning import tune as run_tuning
+    from deltakwt.weights.registry import resolve
 
     if arguments.join is not None and arguments.storage is None:
         raise DeltakwtError("--join: give the --storage that the study is in")
@@ -201,6 +203,8 @@ def tune(arguments: TuneArguments) -> None:
     outcome = run_tuning(model, pool, test, options, _bar)
     document = tuning_document(model, pool, options, outcome)
     save_tuning(folder, model, outcome, document, arguments.write)
+    if arguments.write and model.arithmetic == "float" and arguments.agree is None:
+        quantize_if_possible(resolve(model.name), arguments.data)
     if arguments.as_json:
         print_json(document)
     else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import console, fail, table
+from deltakwt.cli.common import console, fail, say, table
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def tuning_document(
         "command": command(),
         "profiles": {c.name: {**c.setting.to_json(), **c.to_json()} for c in outcome.choices},
         "missed": outcome.missed,
+        "cost_model": None if outcome.cost is None else outcome.cost.to_json(),
         "front": [
             {**c.measurement.setting.to_json(), **c.measurement.to_json()}
             for c in outcome.candidates
@@ -117,6 +118,11 @@ def _plot_tuning(folder: Path, model: Model, outcome: Outcome) -> None:
 def show_tuning(outcome: Outcome, pool: Pool, options: TuningOptions, folder: Path) -> None:
     """Print the front and the chosen settings as tables."""
     out = console()
+    if outcome.cost is not None:
+        say(
+            f"Cost model of the search: {100 * outcome.cost.error:.1f}% off on settings that its"
+            f" fit did not use, of {outcome.cost.settings} that were timed"
+        )
     front = table(
         f"The front on {len(pool)} clips of {pool.name} ({outcome.trials} trials)",
         "MACs",

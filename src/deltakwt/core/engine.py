@@ -5,7 +5,7 @@ Every function checks what it is given and raises `DeltakwtError` for bad input.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import index
 
@@ -46,6 +46,11 @@ STAGES = (
 )
 
 
+# What every native stream runner takes: front end, its setting, hop, reuse, onset, outliers,
+# word posteriors.
+RunnerOptions = tuple[_native.FrontEnd, bool, float, float, int, float, int, int, Floats]
+
+
 @dataclass(frozen=True)
 class Run:
     """The result of one clip with deltas."""
@@ -64,22 +69,36 @@ class Batch:
     nonzeros: NDArray[np.int64] | None  # (n, layers, 9)
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one clip, with deltas or dense; the counts are None for a dense run."""
+
+    logits: Floats  # (labels,)
+    macs: NDArray[np.int64] | None
+    nonzeros: NDArray[np.int64] | None
+    saturated: int = 0  # tensors that reached the limit of 16 bits; 0 in float arithmetic
+
+
 class WindowRunner:
     """Streaming inference: push samples, get the logits of one window every hop.
 
     Made by `Engine.stream_runner`. Several threads may push into one runner; their blocks are
-    taken one after the other.
+    taken one after the other. `saturated` counts the tensors that reached the limit of 16 bits,
+    over all windows; it stays 0 in float arithmetic.
     """
 
     def __init__(self, native: _native.StreamRunner, model: str) -> None:
         self._native = native
         self._model = model
+        self.saturated = 0
 
     def push(self, audio: ArrayLike) -> tuple[Floats, int, int]:
         """Return logits (windows, labels), the number of computed windows, and their MACs."""
         sound = one_channel(audio)
         with native_errors(self._model):
-            return self._native.push(sound)
+            logits, computed, macs, saturated = self._native.push(sound)
+        self.saturated += saturated
+        return logits, computed, macs
 
 
 class Engine:
@@ -87,6 +106,8 @@ class Engine:
 
     `name` is the model's name in error messages.
     """
+
+    arithmetic = "float"
 
     def __init__(
         self,
@@ -123,6 +144,15 @@ class Engine:
         assert nonzeros is not None
         return Run(logits, macs, nonzeros)
 
+    def run(self, features: ArrayLike, thresholds: Thresholds | None) -> Outcome:
+        """Return logits and counts of features (frames, 40); None runs the dense model."""
+        return Outcome(*self._run(features, thresholds, counted=thresholds is not None))
+
+    def runner(self, thresholds: Thresholds | None) -> Callable[[Floats], Floats]:
+        """Return a function from features (frames, 40) to logits, with few checks."""
+        table = self._array(thresholds)
+        return lambda features: self._native.run(features, table, False)[0]
+
     def logits(self, features: ArrayLike, thresholds: Thresholds | None) -> Floats:
         """Return logits (labels,) of features (frames, 40), with deltas but without counts."""
         return self._run(features, thresholds, counted=False)[0]
@@ -153,7 +183,7 @@ class Engine:
     ) -> NDArray[np.uint64]:
         """Return nanoseconds (layers, len(STAGES)), summed over `repeats` runs of one clip."""
         checked, theta = self._checked(features), self._array(thresholds)
-        count = _whole(repeats, "repeats")
+        count = whole(repeats, "repeats")
         with native_errors(self.name):
             return self._native.times(checked, theta, count)
 
@@ -168,7 +198,7 @@ class Engine:
         0 threads means one per core. If the system has fewer threads to give, fewer are used. The
         front end of the setting applies to audio only.
         """
-        array, count = as_floats(clips, "batch"), _whole(threads, "threads")
+        array, count = as_floats(clips, "batch"), whole(threads, "threads")
         if not isinstance(setting, Setting):
             raise DeltakwtError(f"setting {setting!r}: must be a Setting")
         shape = (self.config.frames, self.config.features)
@@ -206,20 +236,24 @@ class Engine:
         `word_posteriors` (labels,), only the newest `onset` frames are compared, and `outliers`
         features may differ by more.
         """
-        frames = [_whole(value, name) for value, name in ((hop, "hop"), (onset, "onset"))]
+        frames = [whole(value, name) for value, name in ((hop, "hop"), (onset, "onset"))]
         with native_errors(self.name):
-            native = _native.StreamRunner(
-                self._native,
+            native = self._native_runner(
+                setting.thresholds,
                 self.frontend._native,
-                self._array(setting.thresholds),
                 *front_end_values(setting.front_end),
                 frames[0],
                 reuse,
                 frames[1],
-                _whole(outliers, "outliers"),
+                whole(outliers, "outliers"),
                 as_floats(word_posteriors, "word_posteriors"),
             )
         return WindowRunner(native, self.name)
+
+    def _native_runner(
+        self, thresholds: Thresholds | None, *options: *RunnerOptions
+    ) -> _native.StreamRunner:
+        return _native.FloatStreamRunner(self._native, self._array(thresholds), *options)
 
     def _array(self, thresholds: Thresholds | None) -> Floats | None:
         if thresholds is None:
@@ -242,7 +276,7 @@ class Engine:
             return self._native.run(checked, theta, counted)
 
 
-def _whole(value: int, name: str) -> int:
+def whole(value: int, name: str) -> int:
     """Return a count that the core can take: a whole number from 0 to 2^32 - 1."""
     try:
         number = index(value)

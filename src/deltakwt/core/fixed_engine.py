@@ -1,26 +1,38 @@
 """The Python interface of the native fixed-point engine: the same methods as `engine.Engine`.
 
 Its logits have the same bits on every processor, given the same 16-bit features. Features that are
-given as floats are rounded to 16 bits first; the front end that made them is the float one.
+given as floats are rounded to 16 bits first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltakwt import _native
 from deltakwt.core.config import CLIP_SAMPLES, Config
-from deltakwt.core.engine import Batch, Run
+from deltakwt.core.engine import Batch, Engine, Outcome, Run, RunnerOptions, whole
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed import FixedLayer, FixedWeights
 from deltakwt.core.fixed_arithmetic import HIGHEST
-from deltakwt.core.fixed_scales import Scales, fixed_features, fixed_thresholds, quantize
-from deltakwt.core.native import Floats, FrontEnd, choose_isa, model_sizes, native_errors
-from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting, Thresholds
+from deltakwt.core.fixed_scales import Scales, fixed_thresholds, quantize
+from deltakwt.core.native import (
+    Floats,
+    FrontEnd,
+    as_floats,
+    choose_isa,
+    model_sizes,
+    native_errors,
+)
+from deltakwt.core.setting import DENSE, Setting, Thresholds
+
+MOST_TABLES = 64  # thresholds whose integers an engine remembers
 
 
 @dataclass(frozen=True)
@@ -52,8 +64,10 @@ Result = tuple[
 ]  # logits, MACs, non-zeros, peaks
 
 
-class FixedEngine:
+class FixedEngine(Engine):
     """One model in fixed point, ready to run. Many threads may use it at the same time."""
+
+    arithmetic = "fixed"
 
     def __init__(
         self,
@@ -61,14 +75,18 @@ class FixedEngine:
         tensors: Mapping[str, Floats],
         scales: Scales,
         isa: str | None = None,
+        name: str = "",
     ) -> None:
         self.config = config
+        self.name = name
         self.scales = scales
         self.isa = choose_isa(isa)
         self.frontend = FrontEnd(self.isa)
         self.weights = quantize(config, tensors, scales)
-        with native_errors():
-            self._native = _native.FixedModel(
+        self._feature_scales = (2.0 ** np.array(scales.features)).astype(np.float32)
+        self._tables: dict[Thresholds, NDArray[np.int32]] = {}
+        with native_errors(name):
+            self._fixed = _native.FixedModel(
                 model_sizes(config),
                 _tensors(self.weights),
                 self.weights.head_bias.astype(np.int32),
@@ -79,11 +97,7 @@ class FixedEngine:
     @property
     def memory_bytes(self) -> int:
         """The memory of the weights and of the scratch block of one thread, in bytes."""
-        return self._native.memory()
-
-    def features(self, audio: ArrayLike, front_end: FrontEndSetting = PLAIN) -> Floats:
-        """Return features (frames, 40) of (n,) samples in [-1, 1] at 16 kHz."""
-        return self.frontend.features(audio, front_end)
+        return self._fixed.memory()
 
     def dense(self, features: ArrayLike) -> Floats:
         """Return logits (labels,) of features (frames, 40), computed without deltas."""
@@ -94,20 +108,57 @@ class FixedEngine:
         logits, macs, nonzeros, peaks = self.integers(self._clip(features), thresholds, 1, True)
         return FixedRun(self._floats(logits)[0], macs[0], nonzeros[0], peaks[0])
 
+    def run(self, features: ArrayLike, thresholds: Thresholds | None) -> Outcome:
+        """Return logits and counts of features (frames, 40); None runs the dense model."""
+        counted = thresholds is not None
+        logits, macs, nonzeros, peaks = self.integers(self._clip(features), thresholds, 1, counted)
+        saturated = int((peaks >= HIGHEST).sum())
+        if not counted:
+            return Outcome(self._floats(logits)[0], None, None, saturated)
+        return Outcome(self._floats(logits)[0], macs[0], nonzeros[0], saturated)
+
+    def runner(self, thresholds: Thresholds | None) -> Callable[[Floats], Floats]:
+        """Return a function from features (frames, 40) to logits, with few checks."""
+        table, native, scales = self._table(thresholds), self._fixed, self._feature_scales
+        step = np.float32(2.0**-self.weights.head_bits)
+
+        def run(features: Floats) -> Floats:
+            shorts = native.features(features, scales)
+            return np.asarray(native.batch(shorts[None], table, 1, False)[0][0] * step)
+
+        return run
+
     def logits(self, features: ArrayLike, thresholds: Thresholds | None) -> Floats:
         """Return logits (labels,) of features (frames, 40), with deltas but without counts."""
-        logits = self.integers(self._clip(features), thresholds, 1)[0][0]
-        return self._floats(logits)
+        return self._floats(self.integers(self._clip(features), thresholds, 1)[0][0])
+
+    def trace(self, features: ArrayLike, thresholds: Thresholds) -> NoReturn:
+        """Refuse: traces show the float engine."""
+        raise self._only_float("a trace")
+
+    def times(
+        self, features: ArrayLike, thresholds: Thresholds | None, repeats: int = 1
+    ) -> NoReturn:
+        """Refuse: the stages of the float engine are timed."""
+        raise self._only_float("the time of each stage")
+
+    def _only_float(self, what: str) -> DeltakwtError:
+        return DeltakwtError(
+            f"model {self.name}: {what} needs float arithmetic; load it with arithmetic='float'"
+            " or give --arithmetic float"
+        )
 
     def batch(self, clips: ArrayLike, setting: Setting = DENSE, threads: int = 0) -> FixedBatch:
         """Run many clips: audio (n, 16000), or features (n, 98, 40), on `threads` threads.
 
         0 threads means one per core. The front end of the setting applies to audio only.
         """
-        array, shape = np.asarray(clips), (self.config.frames, self.config.features)
+        array, count = np.asarray(clips), whole(threads, "threads")
+        if not isinstance(setting, Setting):
+            raise DeltakwtError(f"setting {setting!r}: must be a Setting")
+        shape = (self.config.frames, self.config.features)
         if array.ndim == 2 and array.shape[1] == CLIP_SAMPLES:
-            rows = [self.features(clip, setting.front_end) for clip in array]
-            array = np.array(rows, np.float32).reshape(len(rows), *shape)
+            array = self._batch_features(array, setting, count)
         if array.shape[1:] != shape:
             raise DeltakwtError(
                 f"batch of shape {array.shape}: give audio (n, {CLIP_SAMPLES}) or features"
@@ -115,20 +166,33 @@ class FixedEngine:
             )
         is_dense = setting.thresholds is None
         logits, macs, nonzeros, peaks = self.integers(
-            self.quantized(array), setting.thresholds, threads, not is_dense
+            self.quantized(array), setting.thresholds, count, not is_dense
         )
         if is_dense:
             return FixedBatch(self._floats(logits), None, None, peaks)
         return FixedBatch(self._floats(logits), macs, nonzeros, peaks)
 
+    def _batch_features(
+        self, sounds: NDArray[np.generic], setting: Setting, threads: int
+    ) -> NDArray[np.int16]:
+        """Return the 16-bit features (n, frames, 40) of sounds (n, 16000)."""
+
+        def one(sound: NDArray[np.generic]) -> NDArray[np.int16]:
+            return self.quantized(self.features(sound, setting.front_end))
+
+        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+            rows = list(pool.map(one, sounds))  # the native front end releases the lock
+        shape = (len(rows), self.config.frames, self.config.features)
+        return np.array(rows, np.int16).reshape(shape)
+
     def quantized(self, features: ArrayLike) -> NDArray[np.int16]:
         """Return features in 16 bits; those that are int16 already are returned as they are."""
-        array = np.ascontiguousarray(features)
+        array = np.asarray(features)
         if array.dtype == np.int16:
-            return array
-        if not np.isfinite(array).all():
-            raise DeltakwtError("features: a number is NaN or infinite")
-        return fixed_features(self.scales, array)
+            return np.ascontiguousarray(array)
+        floats = as_floats(array, "features")
+        with native_errors(self.name):
+            return self._fixed.features(floats, self._feature_scales).reshape(floats.shape)
 
     def integers(
         self,
@@ -142,11 +206,31 @@ class FixedEngine:
         A logit is an integer divided by 2^weights.head_bits. Without `counted` MACs and non-zeros
         are empty.
         """
-        table = None
-        if thresholds is not None:
+        with native_errors(self.name):
+            return self._fixed.batch(features, self._table(thresholds), threads, counted)
+
+    def _table(self, thresholds: Thresholds | None) -> NDArray[np.int32] | None:
+        if thresholds is None:
+            return None
+        if not isinstance(thresholds, Thresholds):
+            raise DeltakwtError(f"thresholds {thresholds!r}: must be Thresholds or None")
+        table = self._tables.get(thresholds)
+        if table is None:
             table = fixed_thresholds(self.config, self.scales, thresholds)
-        with native_errors():
-            return self._native.batch(features, table, threads, counted)
+            if len(self._tables) < MOST_TABLES:
+                self._tables[thresholds] = table
+        return table
+
+    def _native_runner(
+        self, thresholds: Thresholds | None, *options: *RunnerOptions
+    ) -> _native.StreamRunner:
+        return _native.FixedStreamRunner(
+            self._fixed,
+            self._table(thresholds),
+            self._feature_scales,
+            2.0**-self.weights.head_bits,
+            *options,
+        )
 
     def _clip(self, features: ArrayLike) -> NDArray[np.int16]:
         array, shape = self.quantized(features), (self.config.frames, self.config.features)
@@ -155,7 +239,7 @@ class FixedEngine:
         return array[None]
 
     def _floats(self, logits: NDArray[np.int32]) -> Floats:
-        return (logits / 2.0**self.weights.head_bits).astype(np.float32)
+        return (logits * 2.0**-self.weights.head_bits).astype(np.float32)
 
 
 def _layer_tensors(layer: FixedLayer) -> list[NDArray[np.int32]]:

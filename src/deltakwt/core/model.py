@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltakwt.core.config import CLIP_SAMPLES, Config
-from deltakwt.core.engine import Engine, Run
+from deltakwt.core.engine import Engine, Outcome
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import Macs
 from deltakwt.core.setting import Profiles, Setting, SettingLike
@@ -34,6 +34,7 @@ class Result:
     ms: float  # time from samples to logits
     macs: Macs | None = None  # None for a dense run
     nonzeros: NDArray[np.int64] | None = None  # (layers, 9) kept values per site
+    saturated: int = 0  # tensors that reached the limit of 16 bits; always 0 in float arithmetic
     trace: dict[str, NDArray[Any]] | None = None
 
     def __repr__(self) -> str:
@@ -47,6 +48,7 @@ class Model:
     `setting` says how it runs. After `deltakwt.load` it is the model's default profile, or dense
     if the model has none. It can be set to a `Setting`, to `Thresholds` (which then run on the
     plain front end), to the name of a profile, or to "dense". Every call can be given another one.
+    `arithmetic` says in which numbers the layers are computed: "float" or "fixed".
     """
 
     __slots__ = ("_setting", "config", "engine", "name", "profiles", "source")
@@ -68,7 +70,8 @@ class Model:
 
     def __repr__(self) -> str:
         size = f"dim={self.config.dim} layers={self.config.layers}"
-        return f"<deltakwt.Model {self.name} {size} setting={str(self.setting)!r}>"
+        how = f"setting={str(self.setting)!r} arithmetic={self.arithmetic!r}"
+        return f"<deltakwt.Model {self.name} {size} {how}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model as its source and its setting: unpickling loads it again."""
@@ -77,7 +80,7 @@ class Model:
                 f"model {self.name!r}: made in memory, so it cannot be pickled; save it with"
                 " deltakwt.weights.folder.save_folder and load that folder"
             )
-        return _load_again, (self.source, self.name, self._setting)
+        return _load_again, (self.source, self.name, self._setting, self.arithmetic)
 
     def __copy__(self) -> Model:
         """Return a model with its own setting. The engine never changes, so both use the same."""
@@ -93,6 +96,11 @@ class Model:
     def labels(self) -> tuple[str, ...]:
         """The words that the model knows, in the order of its logits."""
         return self.config.labels
+
+    @property
+    def arithmetic(self) -> str:
+        """The numbers in which the layers are computed, chosen by `load`: "float" or "fixed"."""
+        return self.engine.arithmetic
 
     @property
     def setting(self) -> Setting:
@@ -135,40 +143,37 @@ class Model:
             raise DeltakwtError(f"clip of shape {shape}: must be ({CLIP_SAMPLES},)")
         start = time.perf_counter()
         features = self.engine.features(clip, chosen.front_end)  # (98, 40)
-        run, logits = self._run(features, chosen)
+        run = self._run(features, chosen)
         ms = 1e3 * (time.perf_counter() - start)
-        scores = softmax(logits)
+        scores = softmax(run.logits)
         best = int(scores.argmax())
         return Result(
             self.labels[best],
             float(scores[best]),
             scores,
-            logits,
+            run.logits,
             ms,
-            None if run is None else Macs(self.config, run.macs, run.nonzeros, self.engine.isa),
-            None if run is None else run.nonzeros,
+            None
+            if run.macs is None or run.nonzeros is None
+            else Macs(self.config, run.macs, run.nonzeros, self.engine.isa),
+            run.nonzeros,
+            run.saturated,
             self.engine.trace(features, chosen.thresholds)
             if trace and chosen.thresholds is not None
             else None,
         )
 
-    def _run(
-        self, features: NDArray[np.float32], setting: Setting
-    ) -> tuple[Run | None, NDArray[np.float32]]:
+    def _run(self, features: NDArray[np.float32], setting: Setting) -> Outcome:
         """Run the engine; whatever is wrong with finite features is the model's fault."""
         try:
-            if setting.thresholds is None:
-                run, logits = None, self.engine.dense(features)
-            else:
-                run = self.engine.delta(features, setting.thresholds)
-                logits = run.logits
+            run = self.engine.run(features, setting.thresholds)
         except DeltakwtError as error:
             raise DeltakwtError(f"model {self.name}: {error}") from error
-        if not np.isfinite(logits).all():
+        if not np.isfinite(run.logits).all():
             raise DeltakwtError(
                 f"model {self.name}: its logits are not finite: the weights are too large"
             )
-        return run, logits
+        return run
 
     def spot(
         self,
@@ -187,16 +192,20 @@ class Model:
         return spot(self, sound, sample_rate, setting=setting, progress=progress)
 
 
-def load(name_or_path: str | os.PathLike[str]) -> Model:
-    """Return a model by shipped or downloaded name, from a model folder, or from a .tflite file."""
+def load(name_or_path: str | os.PathLike[str], *, arithmetic: str | None = None) -> Model:
+    """Return a model by shipped or downloaded name, from a model folder, or from a .tflite file.
+
+    `arithmetic` is "float", or "fixed": 16-bit integers, with the same bits on every processor,
+    for models that have scales (`deltakwt quantize`). None chooses.
+    """
     from deltakwt.weights.registry import load_model  # the package above core reads model files
 
-    return load_model(name_or_path)
+    return load_model(name_or_path, arithmetic)
 
 
-def _load_again(source: str, name: str, setting: Setting) -> Model:
-    """Return the model that was pickled, with the name and the setting that it had."""
-    model = load(source)
+def _load_again(source: str, name: str, setting: Setting, arithmetic: str) -> Model:
+    """Return the model that was pickled, with the name, setting and arithmetic that it had."""
+    model = load(source, arithmetic=arithmetic)
     model.name, model.setting = name, setting
     return model
 

@@ -162,6 +162,11 @@ class StreamRunner:
         """Samples after the end of a window that the front end needs."""
         return HOP_SAMPLES * self.setting.front_end.smooth
 
+    @property
+    def saturated(self) -> int:
+        """Tensors that reached the limit of 16 bits so far; always 0 in float arithmetic."""
+        return self._native.saturated
+
     def push(self, samples: NDArray[np.float32]) -> NDArray[np.float32]:
         """Take (n,) samples at 16 kHz and return the (windows, labels) logits that are due."""
         before = time.thread_time()

@@ -20,9 +20,11 @@ from numpy.typing import NDArray
 
 from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
 from deltakwt.core.engine import Engine
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model, load
 from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting, Thresholds
 from deltakwt.data.cache import open_recordings
+from deltakwt.data.calibration import calibration_sounds
 from deltakwt.data.recordings import split_speech
 from deltakwt.data.sources import read_source
 from deltakwt.data.speech_commands import NOISE_FOLDER, Clip, Manifest, batches, draw, read
@@ -32,6 +34,7 @@ from deltakwt.provenance import model_name
 from deltakwt.train.calibrate import calibrate
 from deltakwt.train.card import render
 from deltakwt.weights.folder import Weights, load_folder, save_folder
+from deltakwt.weights.quantize import quantize_folder
 from deltakwt.weights.registry import cache_folder
 
 SMOOTHED = FrontEndSetting(smooth=True, floor=2.0)
@@ -256,6 +259,10 @@ def ship(
     tests = [draw(test, silence=silence) for silence in ("zero", "noise")]
     stored = store(runs, to, tests, draw(data, "val"), speech)
     stored["sources"] = [read_source(folder).to_json() for folder in source or []]
+    try:
+        quantize_folder(to, calibration_sounds(data))
+    except DeltakwtError as error:
+        typer.echo(f"{to}: no scales for fixed point: {error}", err=True)
     log = training_log(runs)
     write_atomically(to / "training.csv", log.encode())
     facts = measure(load(to), load(control) if control else None, test, data)

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.core.config import Config
-from deltakwt.core.engine import Engine
+from deltakwt.core.engine import Batch, Engine
 from deltakwt.core.macs import MHSA_PRODUCTS, dense_macs
 from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting
+from deltakwt.tune.cost import CostModel, fit
 from deltakwt.tune.pool import GROUPS, ZERO, Mix, Pool
 
 CONFIDENCE = 0.95
@@ -28,6 +29,7 @@ RESAMPLES = 20_000
 POINTS_PER_NAT = 45.0  # points of accuracy that KWT-1 loses per nat of mean divergence
 TIMED_CLIPS = 64
 TIMED_RUNS = 3
+COST_CLIPS = 16  # of the fit of a cost model
 
 Interval = tuple[float, float]
 Floats = NDArray[np.float64]
@@ -255,6 +257,7 @@ class Evaluator:
         cost_mix: Mix | None = None,
         timed: bool = False,
     ) -> None:
+        """With `timed`, searches predict the time of a clip, and full measurements measure it."""
         self.config, self.engine, self.pool = config, engine, pool
         self.mix, self.cost_mix, self.timed = mix, cost_mix or mix, timed
         features = pool.features(engine, PLAIN)
@@ -263,6 +266,9 @@ class Evaluator:
         answers = self.dense.argmax(axis=1)
         self.targets = pool.targets if pool.labelled else answers
         self.dense_right = answers == self.targets
+        self.cost: CostModel | None = None
+        if timed:
+            self.cost = fit(engine, np.ascontiguousarray(features[pool.window(COST_CLIPS)]))
         rows = np.arange(len(pool))
         self.dense_error = 1 - np.exp(self.dense[rows, self.targets])
 
@@ -289,7 +295,7 @@ class Evaluator:
             self.pool.weights(self.mix, chosen),
             self.pool.weights(self.cost_mix, chosen),
             self.pool.groups[chosen],
-            self.milliseconds(setting) if self.timed else None,
+            self._predicted(batch, chosen) if self.cost and count else self._measured(setting),
             self._distance(logs, setting.front_end, chosen) if distance else None,
         )
 
@@ -303,6 +309,16 @@ class Evaluator:
         gap = logs - self._dense[front_end][chosen]
         gap -= gap.mean(axis=1, keepdims=True)
         return np.asarray(np.sqrt((gap**2).sum(axis=1)))
+
+    def _predicted(self, batch: Batch, chosen: NDArray[np.int64]) -> float:
+        """Return the time of a clip of the cost mix by the cost model."""
+        assert self.cost is not None
+        assert batch.nonzeros is not None
+        weights = self.pool.weights(self.cost_mix, chosen)
+        return float(self.cost.milliseconds(batch.nonzeros) @ weights)
+
+    def _measured(self, setting: Setting) -> float | None:
+        return self.milliseconds(setting) if self.timed else None
 
     def milliseconds(self, setting: Setting = DENSE) -> float:
         """Return the time of a clip of the cost mix on one core, from features to logits."""

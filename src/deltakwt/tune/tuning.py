@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltakwt.core.model import Model
 from deltakwt.core.setting import FrontEndSetting, Setting
+from deltakwt.tune.cost import CostModel
 from deltakwt.tune.goals import (
     NAMED,
     Candidate,
@@ -92,6 +93,7 @@ class Outcome:
     slopes: Slopes | None  # at the last step of the first walk
     trials: int
     missed: dict[str, str]  # profile -> why no setting meets its goals
+    cost: CostModel | None = None  # of the search, if time was a goal
 
 
 def study_facts(model: Model, pool: Pool, options: TuningOptions) -> dict[str, Any]:
@@ -104,6 +106,7 @@ def study_facts(model: Model, pool: Pool, options: TuningOptions) -> dict[str, A
         "sites": ",".join(options.sites),
         "front end": "any" if options.front_end is None else str(options.front_end),
         "cost": options.goals.cost,
+        "arithmetic": model.arithmetic,
     }
 
 
@@ -171,7 +174,9 @@ def tune(
         for name, candidate in chosen.items()
     ]
     slopes = walks[0].slopes if walks else None
-    return Outcome(choices, candidates, unseen.pool, slopes, finished(study), missed)
+    return Outcome(
+        choices, candidates, unseen.pool, slopes, finished(study), missed, evaluator.cost
+    )
 
 
 def refine(

@@ -1,4 +1,4 @@
-"""Model folders: `model.safetensors`, `config.json`, `profiles.json`, `README.md`.
+"""Model folders: `model.safetensors`, `config.json`, `profiles.json`, `fixed.json`, `README.md`.
 
 Reading checks config.json first, then the size of the weights file against the shape given there,
 then the name, type and shape of every tensor in the file's header, then the values, block by block.
@@ -24,6 +24,7 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.files import open_regular, read_json, write_atomically
 
 FORMAT = 1
+SCALES_FILE = "fixed.json"  # read and written by deltakwt.weights.quantize
 MAX_HEADER_BYTES = 1 << 20  # of model.safetensors
 BLOCK_BYTES = 1 << 20  # of weights that are checked at once
 LIMITS = {"dim": 1024, "heads": 64, "mlp": 4096, "layers": 64}
@@ -237,6 +238,7 @@ def save_folder(
     }
     _check_finite(folder, tensors)  # the largest float16 is 65504
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / SCALES_FILE).unlink(missing_ok=True)  # scales of other weights
     write_atomically(folder / "model.safetensors", save(tensors))
     if card is not None:
         write_atomically(folder / "README.md", card.encode())

@@ -9,16 +9,22 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from deltakwt.core.config import PREFER_FIXED
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.fixed_engine import FixedEngine
+from deltakwt.core.fixed_scales import Scales
 from deltakwt.core.model import Model
 from deltakwt.core.setting import Profiles
+from deltakwt.files import write_atomically
 from deltakwt.locks import locked
 from deltakwt.weights.download import DownloadFailed, Progress, fetch, git_blob_id
-from deltakwt.weights.folder import Weights, load_weights, save_folder
+from deltakwt.weights.folder import SCALES_FILE, Weights, load_weights, save_folder
 from deltakwt.weights.profiles import load_profiles, save_profiles
+from deltakwt.weights.quantize import load_scales
 
-SHIPPED = Path(__file__).parent.parent / "models"  # of the authors' models, profiles only
+SHIPPED = Path(__file__).parent.parent / "models"  # of the authors' models, settings only
+ARITHMETICS = ("float", "fixed")
 MAX_MODEL_BYTES = 64 << 20
 # A fixed commit of the authors' repository; DELTAKWT_MODELS_URL names a mirror of it.
 AUTHORS_URL = (
@@ -115,15 +121,48 @@ def _exists(name: str) -> bool:
         return False
 
 
-def load_model(name_or_path: str | os.PathLike[str]) -> Model:
-    """Return a model by name, from a model folder, or from a .tflite file."""
+def load_model(name_or_path: str | os.PathLike[str], arithmetic: str | None = None) -> Model:
+    """Return a model by name, from a model folder, or from a .tflite file.
+
+    Without an arithmetic, `PREFER_FIXED` decides for a model with scales; others are float.
+    """
     path = resolve(name_or_path)
     weights = load_weights(path)
     profiles = load_profiles(path) if path.is_dir() else file_profiles(path)
     name = os.fspath(name_or_path)
-    engine = Engine(weights.config, weights.tensors, name=name)
+    engine = _engine(path, weights, arithmetic, name)
     source = name if name in named_models() else str(path.resolve())
     return Model(weights.config, engine, profiles, name, source)
+
+
+def _engine(path: Path, weights: Weights, arithmetic: str | None, name: str) -> Engine:
+    """Return the engine of the wanted arithmetic."""
+    if arithmetic not in (None, *ARITHMETICS):
+        raise DeltakwtError(f"arithmetic {arithmetic!r}: must be one of {', '.join(ARITHMETICS)}")
+    scales = None
+    if arithmetic == "fixed" or (arithmetic is None and PREFER_FIXED):
+        scales = find_scales(path, weights)
+    if scales is not None:
+        return FixedEngine(weights.config, weights.tensors, scales, name=name)
+    if arithmetic == "fixed":
+        raise DeltakwtError(
+            f"{name}: has no scales for fixed point; make them with:"
+            f" deltakwt quantize {shlex.quote(name)} --data DIR"
+        )
+    return Engine(weights.config, weights.tensors, name=name)
+
+
+def default_arithmetic(path: Path, weights: Weights) -> str:
+    """Return the arithmetic in which a model is loaded unless told otherwise."""
+    return "fixed" if PREFER_FIXED and find_scales(path, weights) is not None else "float"
+
+
+def find_scales(path: Path, weights: Weights) -> Scales | None:
+    """Return the scales of a model folder, or those shipped for a file of the authors."""
+    if path.is_dir():
+        return load_scales(path, weights)
+    shipped = _shipped_settings(git_blob_id(path))
+    return None if shipped is None else load_scales(shipped, weights)
 
 
 def pull(name: str, progress: Progress) -> Path:
@@ -147,19 +186,32 @@ def pull(name: str, progress: Progress) -> Path:
             facts = {"source": entry.url, "git_blob": entry.blob, "licence": "Apache-2.0"}
             weights = load_weights(file)
             card = CARD.format(**vars(entry))
-            folder.mkdir(parents=True, exist_ok=True)
-            save_profiles(folder, tuned_profiles(entry.blob))  # config.json is written last
             save_folder(folder, Weights(weights.config, weights.tensors, facts), card=card)
+            _save_settings(folder, entry.blob)
     except OSError as error:
         raise DeltakwtError(f"{folder}: cannot be written: {error.strerror}") from error
     file.unlink()
     return folder
 
 
+def _shipped_settings(blob: str) -> Path | None:
+    """Return the folder of what comes with deltakwt for a file of the authors, by git blob id."""
+    names = [entry.name for entry in PULLABLE.values() if entry.blob == blob]
+    return SHIPPED / names[0] if names else None
+
+
 def tuned_profiles(blob: str) -> Profiles:
     """Return the profiles that come with deltakwt for a file of the authors, by git blob id."""
-    names = [entry.name for entry in PULLABLE.values() if entry.blob == blob]
-    return load_profiles(SHIPPED / names[0]) if names else Profiles()
+    folder = _shipped_settings(blob)
+    return Profiles() if folder is None else load_profiles(folder)
+
+
+def _save_settings(folder: Path, blob: str) -> None:
+    """Write the profiles and the scales that come with deltakwt for a file of the authors."""
+    save_profiles(folder, tuned_profiles(blob))
+    shipped = _shipped_settings(blob)
+    if shipped is not None and (shipped / SCALES_FILE).is_file():
+        write_atomically(folder / SCALES_FILE, (shipped / SCALES_FILE).read_bytes())
 
 
 def file_profiles(file: Path) -> Profiles:
@@ -176,7 +228,7 @@ def import_tflite(file: Path, folder: Path) -> Weights:
     existed = folder.exists()
     try:
         save_folder(folder, weights, card=card)
-        save_profiles(folder, tuned_profiles(git_blob_id(file)))
+        _save_settings(folder, git_blob_id(file))
     except OSError as error:
         if not existed:
             shutil.rmtree(folder, ignore_errors=True)
