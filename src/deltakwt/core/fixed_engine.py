@@ -16,8 +16,7 @@ from deltakwt import _native
 from deltakwt.core.config import CLIP_SAMPLES, Config
 from deltakwt.core.engine import Batch, Run
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.fixed import FixedLayer, FixedWeights
-from deltakwt.core.fixed_arithmetic import HIGHEST
+from deltakwt.core.fixed import PEAK_LIMITS, FixedLayer, FixedWeights
 from deltakwt.core.fixed_scales import Scales, fixed_features, fixed_thresholds, quantize
 from deltakwt.core.native import Floats, FrontEnd, choose_isa, model_sizes, native_errors
 from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting, Thresholds
@@ -31,8 +30,8 @@ class FixedRun(Run):
 
     @property
     def saturated(self) -> int:
-        """The number of tensors that reached the limit of 16 bits; 0 in a correct run."""
-        return int((self.peaks >= HIGHEST).sum())
+        """The number of tensors that reached `fixed.PEAK_LIMITS`; 0 in a correct run."""
+        return int((self.peaks >= PEAK_LIMITS).sum())
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,8 @@ class FixedBatch(Batch):
 
     @property
     def saturated(self) -> NDArray[np.int64]:
-        """The number of tensors that reached the limit of 16 bits, per clip (n,)."""
-        return np.asarray((self.peaks >= HIGHEST).sum(axis=(1, 2)))
+        """The number of tensors that reached `fixed.PEAK_LIMITS`, per clip (n,)."""
+        return np.asarray((self.peaks >= PEAK_LIMITS).sum(axis=(1, 2)))
 
 
 Result = tuple[
@@ -61,12 +60,13 @@ class FixedEngine:
         tensors: Mapping[str, Floats],
         scales: Scales,
         isa: str | None = None,
+        weight_bits: int = 16,
     ) -> None:
         self.config = config
         self.scales = scales
         self.isa = choose_isa(isa)
         self.frontend = FrontEnd(self.isa)
-        self.weights = quantize(config, tensors, scales)
+        self.weights = quantize(config, tensors, scales, weight_bits)
         with native_errors():
             self._native = _native.FixedModel(
                 model_sizes(config),
