@@ -6,14 +6,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "block.h"
 #include "deltakwt_fixed.h"
 
 namespace nb = nanobind;
@@ -79,9 +77,8 @@ class FixedModel {
         const dk_fixed_source source = {tensors[0].data(), tensors[1].data(),
                                         tensors[2].data(), head_bias.data(),
                                         layers.data(),     uint32_t(numbers.data()[0])};
-        memory_.reset(std::malloc(size));
-        if (!memory_) throw std::bad_alloc();
-        check(dk_fixed_init(memory_.get(), size, &config_, &source, isa_of(isa), &model_),
+        memory_ = Block(size);
+        check(dk_fixed_init(memory_.data(), size, &config_, &source, isa_of(isa), &model_),
               "weights");
     }
 
@@ -108,14 +105,14 @@ class FixedModel {
         std::atomic<int> failure{DK_OK};
         auto work = [&] {
             size_t size = dk_fixed_scratch_size(&config_);
-            std::unique_ptr<void, Free> scratch(std::malloc(size));
+            Block &scratch = thread_scratch(size);
             for (size_t i; (i = next++) < count;) {
                 dk_fixed_watch watch = {};
                 watch.peaks = peaks.data() + i * (layers + 1) * DK_PEAKS;
                 if (counted) watch.macs = macs.data() + i * layers * DK_PRODUCTS;
                 if (counted) watch.nonzeros = nonzeros.data() + i * layers * DK_SITES;
                 dk_status status =
-                    dk_fixed_run(model_, clips.data() + i * each, theta, scratch.get(), size,
+                    dk_fixed_run(model_, clips.data() + i * each, theta, scratch.data(), size,
                                  logits.data() + i * config_.labels, &watch);
                 if (status != DK_OK) failure = status;
             }
@@ -137,10 +134,6 @@ class FixedModel {
     }
 
   private:
-    struct Free {
-        void operator()(void *p) const { std::free(p); }
-    };
-
     void expect_sizes(const std::vector<Shorts> &tensors) const {
         size_t d = config_.dim, m = config_.mlp;
         std::vector<size_t> sizes = {config_.features * d, (config_.frames + size_t(1)) * d,
@@ -154,7 +147,7 @@ class FixedModel {
     }
 
     dk_config config_ = {};
-    std::unique_ptr<void, Free> memory_;
+    Block memory_;
     const dk_fixed_model *model_ = nullptr;
 };
 
