@@ -70,9 +70,9 @@ class FixedEngine:
         with native_errors():
             self._native = _native.FixedModel(
                 model_sizes(config),
-                _tensors(self.weights),
+                native_tensors(self.weights),
                 self.weights.head_bias.astype(np.int32),
-                _numbers(self.weights),
+                native_numbers(self.weights),
                 self.isa,
             )
 
@@ -166,7 +166,7 @@ def _layer_tensors(layer: FixedLayer) -> list[NDArray[np.int32]]:
     ]
 
 
-def _tensors(weights: FixedWeights) -> list[NDArray[np.int16]]:
+def native_tensors(weights: FixedWeights) -> list[NDArray[np.int16]]:
     """Return the tensors in the order of native/binding_fixed.cpp."""
     tensors = [weights.embed, weights.positions, weights.head]
     for layer in weights.layers:
@@ -174,7 +174,8 @@ def _tensors(weights: FixedWeights) -> list[NDArray[np.int16]]:
     return [np.ascontiguousarray(tensor, np.int16) for tensor in tensors]
 
 
-def _numbers(weights: FixedWeights) -> NDArray[np.int32]:
+def native_numbers(weights: FixedWeights) -> NDArray[np.int32]:
+    """Return the epsilons, shifts and bits in the order of native/binding_fixed.cpp."""
     numbers = [weights.embed_shift]
     for layer in weights.layers:
         numbers += [layer.norm1.epsilon, layer.norm2.epsilon, layer.norm1.shift, layer.norm2.shift]
