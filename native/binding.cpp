@@ -277,8 +277,7 @@ NB_MODULE(_native, m) {
              nb::arg("thresholds").none(), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
              nb::arg("threads"), nb::arg("counted"))
         .def("memory", &Model::memory);
-    nb::class_<StreamRunner>(m, "StreamRunner")
-        .def("push", &StreamRunner::push, nb::arg("audio"));
+    nb::class_<StreamRunner>(m, "StreamRunner").def("push", &StreamRunner::push, nb::arg("audio"));
     nb::class_<FloatStreamRunner, StreamRunner>(m, "FloatStreamRunner")
         .def(nb::init<const Model &, nb::object, const FrontEnd &, bool, double, double, uint32_t,
                       float, uint32_t, uint32_t, Floats>(),

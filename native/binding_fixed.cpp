@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <cmath>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "deltakwt_fixed.h"
@@ -152,8 +154,8 @@ class FixedStreamRunner : public StreamRunner {
   public:
     FixedStreamRunner(const FixedModel &model, nb::object thresholds, Floats scales,
                       float logit_step, const FrontEnd &frontend, bool smooth, double floor,
-                      double quantile, uint32_t hop, float reuse, uint32_t onset,
-                      uint32_t outliers, Floats word_posteriors)
+                      double quantile, uint32_t hop, float reuse, uint32_t onset, uint32_t outliers,
+                      Floats word_posteriors)
         : StreamRunner(model.config().labels, dk_fixed_stream_runner_size(&model.config()),
                        word_posteriors) {
         Ints held;

@@ -26,8 +26,9 @@ if(DK_PROCESSOR MATCHES "^(x86_64|amd64)$")
                               "${DK_AVX512}")
 elseif(DK_PROCESSOR MATCHES "^(aarch64|arm64)$")
   set(DK_DEFINITIONS DK_HAVE_NEON)
-  list(APPEND DK_SOURCES kernels/neon.c)
-  set_source_files_properties("${DK_NATIVE}/src/kernels/neon.c" PROPERTIES COMPILE_OPTIONS "-O3")
+  list(APPEND DK_SOURCES kernels/neon.c kernels/fixed_neon.c)
+  set_source_files_properties("${DK_NATIVE}/src/kernels/neon.c"
+                              "${DK_NATIVE}/src/kernels/fixed_neon.c" PROPERTIES COMPILE_OPTIONS "-O3")
 endif()
 if(NOT MSVC)
   # The scalar kernels are not vectorised: they stand for a processor without vectors.

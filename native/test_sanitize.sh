@@ -49,7 +49,10 @@ for kernel in $kernels; do
     *) extra="" ;;
     esac
     compile "$here/src/kernels/$kernel.c" "$extra"
-    [ "$kernel" != avx2 ] || compile "$here/src/kernels/fixed_avx2.c" "-mavx2"
+    case $kernel in
+    avx2) compile "$here/src/kernels/fixed_avx2.c" "-mavx2" ;;
+    neon) compile "$here/src/kernels/fixed_neon.c" "" ;;
+    esac
 done
 for test in ${TESTS:-kernels core fixed threads}; do
     # shellcheck disable=SC2086

@@ -121,8 +121,8 @@ dk_status dk_stream_runner_init(void *memory, size_t size, const dk_model *model
 }
 
 dk_status dk_fixed_stream_runner_init(void *memory, size_t size, const dk_fixed_setup *fixed,
-                                      const dk_frontend *frontend,
-                                      const dk_stream_options *options, dk_stream_runner **out) {
+                                      const dk_frontend *frontend, const dk_stream_options *options,
+                                      dk_stream_runner **out) {
     if (!memory || !fixed || !fixed->model || !fixed->feature_scales || !frontend || !out)
         return DK_BAD_ARGUMENT;
     const dk_config *c = &fixed->model->config;
@@ -164,13 +164,13 @@ static dk_status run_fixed(dk_stream_runner *runner, const float *features, uint
     const dk_fixed_setup *fixed = &runner->fixed;
     const dk_fixed_watch watch = {runner->macs, runner->nonzeros, runner->peaks};
     dk_fixed_features(features, fixed->feature_scales, c->frames, c->features, runner->shorts);
-    dk_status status = dk_fixed_run(fixed->model, runner->shorts, fixed->thresholds,
-                                    runner->scratch, runner->scratch_size, runner->fixed_logits,
-                                    &watch);
+    dk_status status =
+        dk_fixed_run(fixed->model, runner->shorts, fixed->thresholds, runner->scratch,
+                     runner->scratch_size, runner->fixed_logits, &watch);
     for (uint32_t i = 0; i < c->labels; i++)
         runner->logits[i] = (float)runner->fixed_logits[i] * fixed->logit_step;
     for (uint32_t i = 0; i < (c->layers + 1) * DK_PEAKS; i++)
-        *saturated += runner->peaks[i] >= DK_MOST;
+        *saturated += runner->peaks[i] >= dk_peak_limit(i % DK_PEAKS);
     return status;
 }
 

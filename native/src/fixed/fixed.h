@@ -27,8 +27,8 @@ typedef struct {
     uint32_t n, epsilon, shift;
 } dk_fixed_norm;
 
-/* The rows first .. rows-1 of a site as differences. Row t has `words` words of `mask`, one bit a
- * feature, and its deltas, zero where none was kept. Both are set only where changed[t]. */
+/* The rows first .. rows-1 of a site as differences. Row t has `words` words of `mask`, one bit for
+ * every kept feature, and the differences of all features. Both are set only where changed[t]. */
 typedef struct {
     int16_t *delta;
     uint64_t *mask;
@@ -47,14 +47,16 @@ typedef struct {
     void (*accumulate)(const dk_changes *changes, const int16_t *w, size_t ldw, uint32_t n,
                        const int16_t *start, int16_t *out, size_t ldo, uint32_t *peak);
     /* Deltas of the rows of `changes`: those with |x - reference| > theta. Rows that are not
-     * `fresh` (NULL: all are) equal the row before. *peak is that of the kept deltas. */
+     * `fresh` (NULL: all are) equal the row before. *peak is that of all differences. */
     void (*scan)(const int16_t *x, size_t ldx, uint32_t n, const uint8_t *fresh, int32_t theta,
                  int16_t *reference, dk_changes *changes, uint32_t *peak);
     /* x (n) becomes the new reference, given the previous one. Sets the mask; returns whether
      * anything was kept. */
     int (*hold)(int16_t *x, const int16_t *previous, uint32_t n, int32_t theta, uint64_t *mask);
-    /* Softmax of x (n) in place; of the padded row the rest becomes zero. */
-    void (*softmax)(int16_t *x, uint32_t n, uint32_t bits);
+    /* Softmax of the changed rows of x (rows, n) in place; of a padded row the rest becomes zero.
+     */
+    void (*softmax)(int16_t *x, size_t ldx, uint32_t rows, const uint8_t *changed, uint32_t n,
+                    uint32_t bits);
     void (*gelu)(int16_t *x, uint32_t n, uint32_t bits);
     /* x[t] = LayerNorm(x[t] / 2^shift + r[where[t]]); peaks of the sum and of the result. */
     void (*add_norm)(int16_t *x, size_t ldx, uint32_t shift, const int16_t *r, size_t ldr,
@@ -73,12 +75,21 @@ extern const dk_fixed_kernels dk_fixed_scalar;
 #ifdef DK_HAVE_X86
 extern const dk_fixed_kernels dk_fixed_avx2;
 #endif
+#ifdef DK_HAVE_NEON
+extern const dk_fixed_kernels dk_fixed_neon;
+#endif
+#ifdef DK_HAVE_WASM
+extern const dk_fixed_kernels dk_fixed_wasm;
+#endif
 
 /* ---- scalar parts, used by all kernels ------------------------------------------------------ */
 
 static inline int32_t dk_saturate(int32_t a) {
     return a < DK_LEAST ? DK_LEAST : a > DK_MOST ? DK_MOST : a;
 }
+
+/* The lower 16 bits of a sum: sums of products are modulo 2^16. */
+static inline int16_t dk_wrap(int32_t a) { return (int16_t)(uint16_t)a; }
 
 /* C leaves >> of a negative number to the compiler; every compiler rounds downwards. */
 _Static_assert((-3 >> 1) == -2, "the fixed-point engine needs an arithmetic right shift");
@@ -142,6 +153,26 @@ static inline int32_t dk_inverse(uint32_t total, uint32_t *k) {
     return inverse < DK_MOST ? (int32_t)inverse : DK_MOST;
 }
 
+/* ---- prefetching ----------------------------------------------------------------------------- */
+
+/* Row r of a stage that computes more than it loads prefetches its share of the weights. Since the
+ * clip before, they have left the near caches. Always inlined: GCC removes calls of functions that
+ * only prefetch. */
+#ifdef __GNUC__
+__attribute__((always_inline)) static inline void dk_fixed_prefetch(const dk_fixed_matrix *w,
+                                                                    uint32_t r, uint32_t rows) {
+    size_t lines = (size_t)w->rows * w->cols * sizeof *w->data / DK_ALIGN;
+    size_t share = lines / rows + 1, first = r * share;
+    const char *data = (const char *)w->data;
+    for (size_t i = first; i < first + share && i < lines; i++)
+        __builtin_prefetch(data + i * DK_ALIGN, 0, 2);
+}
+#else
+static inline void dk_fixed_prefetch(const dk_fixed_matrix *w, uint32_t r, uint32_t rows) {
+    (void)w, (void)r, (void)rows;
+}
+#endif
+
 /* ---- model ---------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -194,5 +225,20 @@ typedef struct {
 dk_fixed_scratch dk_fixed_plan(dk_arena *arena, const dk_config *config);
 
 dk_status dk_fixed_check_config(const dk_config *config);
+
+/* The peak from which a tensor counts as saturated: core/fixed.py, PEAK_LIMITS. */
+static inline int32_t dk_peak_limit(uint32_t peak) {
+    switch (peak) {
+    case DK_PEAK_QKV:
+    case DK_PEAK_SCORES:
+    case DK_PEAK_HEADS:
+    case DK_PEAK_PROJ:
+    case DK_PEAK_HIDDEN:
+    case DK_PEAK_MLP_OUT:
+        return DK_MOST * 7 / 8;
+    default:
+        return DK_MOST;
+    }
+}
 
 #endif

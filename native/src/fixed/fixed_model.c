@@ -190,7 +190,8 @@ size_t dk_fixed_model_size(const dk_config *config) {
     return dk_arena_size(&p.arena);
 }
 
-/* Kernels of an instruction set; where it has none of its own, those of the next smaller one. */
+/* Kernels of an instruction set; where it has none of its own, those of the next smaller one. A
+ * WebAssembly module has either vectors or none: DK_HAVE_WASM chooses when it is built. */
 static const dk_fixed_kernels *kernels_for(dk_isa isa) {
     switch (isa) {
 #ifdef DK_HAVE_X86
@@ -198,8 +199,16 @@ static const dk_fixed_kernels *kernels_for(dk_isa isa) {
     case DK_AVX512:
         return &dk_fixed_avx2;
 #endif
+#ifdef DK_HAVE_NEON
+    case DK_NEON:
+        return &dk_fixed_neon;
+#endif
     default:
+#ifdef DK_HAVE_WASM
+        return &dk_fixed_wasm;
+#else
         return &dk_fixed_scalar;
+#endif
     }
 }
 

@@ -161,15 +161,15 @@ static void soften(pass *p) {
     int16_t *previous = s->scores + (exact - 1) * (size_t)n;
     for (uint32_t t = exact; t < p->rows; t++) {
         int16_t *row = s->scores + t * (size_t)n;
+        dk_fixed_prefetch(&p->layer->proj, t, p->rows);
+        dk_fixed_prefetch(&p->layer->mlp_in, t, p->rows);
         if (!s->changed[t]) continue;
         s->changed[t] = (uint8_t)p->kernels->hold(row, previous, n, theta, s->mask);
         if (s->changed[t]) previous = row;
         for (uint32_t w = 0; p->nonzeros && w < words; w++) nonzeros += dk_bit_count(s->mask[w]);
     }
     if (p->nonzeros) p->nonzeros[DK_SITE_SCORES] += nonzeros;
-    for (uint32_t t = 0; t < p->rows; t++)
-        if (s->changed[t])
-            p->kernels->softmax(s->scores + t * (size_t)n, tokens, p->layer->score_bits);
+    p->kernels->softmax(s->scores, n, p->rows, s->changed, tokens, p->layer->score_bits);
 }
 
 /* A matrix whose rows lie in a larger array. */
@@ -241,9 +241,13 @@ static void feed_forward(pass *p) {
     multiply(p, &x, &p->layer->mlp_in, p->layer->mlp_in_bias, s->hidden, p->w.mlp,
              &p->peaks[DK_PEAK_HIDDEN]);
     count_macs(p, DK_MLP1, x.nonzeros * m);
-    for (uint32_t t = 0; t < p->rows; t++)
+    for (uint32_t t = 0; t < p->rows; t++) {
+        dk_fixed_prefetch(&p->layer->mlp_out, t, p->rows);
+        if (p->rows > 1) dk_fixed_prefetch(&p->layer[1].kv, t, p->rows);
+        if (p->rows > 1) dk_fixed_prefetch(&p->layer[1].q, t, p->rows);
         if (s->changed[t])
             p->kernels->gelu(s->hidden + t * (size_t)p->w.mlp, p->w.mlp, p->layer->hidden_bits);
+    }
     site_rows wide = {s->hidden, p->w.mlp, m, p->w.mlp, p->rows, s->changed};
     scanned hidden = scan(p, DK_SITE_MLP_HIDDEN, wide, s->changed, NULL);
     multiply(p, &hidden, &p->layer->mlp_out, p->layer->mlp_out_bias, s->r, p->w.dim,

@@ -8,12 +8,14 @@
 #define LANES 16
 
 typedef __m256i vi, vs, vq;
+typedef __m128i v8;
 
 static inline vi v_load(const int16_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
 static inline void v_store(int16_t *p, vi a) { _mm256_storeu_si256((__m256i *)p, a); }
 static inline vi v_set(int16_t a) { return _mm256_set1_epi16(a); }
 static inline vi v_zero(void) { return _mm256_setzero_si256(); }
 static inline vi v_add(vi a, vi b) { return _mm256_add_epi16(a, b); }
+static inline vi v_sub(vi a, vi b) { return _mm256_sub_epi16(a, b); }
 static inline vi v_adds(vi a, vi b) { return _mm256_adds_epi16(a, b); }
 static inline vi v_subs(vi a, vi b) { return _mm256_subs_epi16(a, b); }
 static inline vi v_q15(vi a, vi b) { return _mm256_mulhrs_epi16(a, b); }
@@ -22,8 +24,17 @@ static inline vi v_min(vi a, vi b) { return _mm256_min_epi16(a, b); }
 static inline vi v_max_size(vi p, vi a) { return _mm256_max_epu16(p, _mm256_abs_epi16(a)); }
 static inline vi v_least_size(vi a, vi b) { return _mm256_min_epu16(_mm256_abs_epi16(a), b); }
 static inline vi v_select(vi m, vi a, vi b) { return _mm256_blendv_epi8(b, a, m); }
-static inline vi v_drop(vi m, vi a) { return _mm256_andnot_si256(m, a); }
 static inline vi v_and(vi a, vi b) { return _mm256_and_si256(a, b); }
+
+static inline vi v_sum(vi s, vi p) {
+#if defined(__GNUC__) &&                                                                           \
+    !defined(__clang__) /* which else copies the sums from register to register */
+    __asm__("vpaddw %1, %0, %0" : "+x"(s) : "x"(p));
+    return s;
+#else
+    return v_add(s, p);
+#endif
+}
 
 static inline __m128i count_of(uint32_t bits) { return _mm_cvtsi32_si128((int)bits); }
 static inline vi v_left(vi a, uint32_t bits) { return _mm256_sll_epi16(a, count_of(bits)); }
@@ -58,6 +69,7 @@ static inline vi v_halve(vi q, vi n) {
         _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, (char)0x80, 0x40, 0x20, 0x10, 8, 4, 2, 1));
     vi index = _mm256_or_si256(n, _mm256_slli_epi16(n, 8));     /* the same for both bytes, but */
     index = _mm256_xor_si256(index, _mm256_set1_epi16(0x0800)); /* the high one eight further on */
+    index = _mm256_add_epi16(index, _mm256_set1_epi16(0x7070)); /* bit 7 of an index reads zero */
     return _mm256_abs_epi16(v_q15(q, _mm256_shuffle_epi8(powers, index)));
 }
 
@@ -106,36 +118,14 @@ static inline vi v_scaled(vi a, vi b, uint32_t shift) {
     return _mm256_packs_epi32(rounded_shift(first, shift), rounded_shift(second, shift));
 }
 
-#include "fixed_vector.inc.h"
+static inline v8 w_load(const int16_t *p) { return _mm_loadu_si128((const __m128i *)p); }
+static inline void w_store(int16_t *p, v8 a) { _mm_storeu_si128((__m128i *)p, a); }
+static inline v8 w_set(int16_t a) { return _mm_set1_epi16(a); }
+static inline v8 w_q15(v8 a, v8 b) { return _mm_mulhrs_epi16(a, b); }
+static inline v8 w_max(v8 a, v8 b) { return _mm_max_epi16(a, b); }
+static inline v8 w_zip_low(v8 a, v8 b) { return _mm_unpacklo_epi16(a, b); }
+static inline v8 w_zip_high(v8 a, v8 b) { return _mm_unpackhi_epi16(a, b); }
 
-static void avx2_transpose(const int16_t *a, size_t lda, uint32_t rows, uint32_t cols,
-                           uint32_t shift, int16_t *out, size_t ldo) {
-    const __m128i factor = _mm_set1_epi16((int16_t)(shift ? 1 << (15 - shift) : 0));
-    const __m128i least = _mm_set1_epi16(-DK_MOST);
-    for (uint32_t t = 0; t < rows; t += 8)
-        for (uint32_t j = 0; j < cols; j += 8) {
-            __m128i r[8], u[8], w[8];
-            for (int i = 0; i < 8; i++) {
-                r[i] = _mm_loadu_si128((const __m128i *)(a + (t + (size_t)i) * lda + j));
-                if (shift) r[i] = _mm_mulhrs_epi16(r[i], factor);
-                r[i] = _mm_max_epi16(r[i], least);
-            }
-            for (int i = 0; i < 4; i++) {
-                u[2 * i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);
-                u[2 * i + 1] = _mm_unpackhi_epi16(r[2 * i], r[2 * i + 1]);
-            }
-            for (int h = 0; h < 8; h += 4) {
-                w[h] = _mm_unpacklo_epi32(u[h], u[h + 2]);
-                w[h + 1] = _mm_unpackhi_epi32(u[h], u[h + 2]);
-                w[h + 2] = _mm_unpacklo_epi32(u[h + 1], u[h + 3]);
-                w[h + 3] = _mm_unpackhi_epi32(u[h + 1], u[h + 3]);
-            }
-            for (int i = 0; i < 4; i++) {
-                int16_t *to = out + (j + 2 * (size_t)i) * ldo + t;
-                _mm_storeu_si128((__m128i *)to, _mm_unpacklo_epi64(w[i], w[4 + i]));
-                _mm_storeu_si128((__m128i *)(to + ldo), _mm_unpackhi_epi64(w[i], w[4 + i]));
-            }
-        }
-}
+#include "fixed_vector.inc.h"
 
 const dk_fixed_kernels dk_fixed_avx2 = KERNEL_TABLE;

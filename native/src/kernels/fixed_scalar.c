@@ -10,7 +10,7 @@ static void note(uint32_t *peak, int32_t value) {
 
 /* sum (n) += x times a row of weights. */
 static void add_row(int32_t x, const int16_t *w, uint32_t n, int16_t *sum) {
-    for (uint32_t j = 0; j < n; j++) sum[j] = (int16_t)dk_saturate(sum[j] + dk_q15(x, w[j]));
+    for (uint32_t j = 0; j < n; j++) sum[j] = dk_wrap(sum[j] + dk_q15(x, w[j]));
 }
 
 static void store_row(const int16_t *sum, uint32_t n, int16_t *out, uint32_t *peak) {
@@ -58,12 +58,12 @@ static void scalar_scan(const int16_t *x, size_t ldx, uint32_t n, const uint8_t 
         for (uint32_t i = 0; i < n; i++) {
             int32_t change = dk_saturate(x[t * ldx + i] - reference[i]);
             int keep = change > theta || -change > theta;
-            delta[i] = (int16_t)(keep ? change : 0);
+            delta[i] = (int16_t)change;
+            note(peak, change);
             if (!keep) continue;
             reference[i] = x[t * ldx + i];
             mask[i / 64] |= (uint64_t)1 << i % 64;
             c->changed[t] = 1;
-            note(peak, change);
         }
     }
 }
@@ -88,8 +88,8 @@ static int32_t power_of_half(int32_t y, uint32_t bits) { /* 2^-y, 15 fraction bi
     return dk_rounded_shift(power, (uint32_t)whole);
 }
 
-static void scalar_softmax(int16_t *x, uint32_t n, uint32_t bits) {
-    int32_t top = DK_LEAST, most = (16 << (bits - 1)) - 1;
+static void softmax_row(int16_t *x, uint32_t n, uint32_t bits) {
+    int32_t top = DK_LEAST, most = (17 << (bits - 1)) - 1;
     uint32_t total = 0, k;
     for (uint32_t i = 0; i < n; i++) top = x[i] > top ? x[i] : top;
     for (uint32_t i = 0; i < n; i++) {
@@ -102,14 +102,19 @@ static void scalar_softmax(int16_t *x, uint32_t n, uint32_t bits) {
     for (uint32_t i = n; i < dk_padded(n); i++) x[i] = 0;
 }
 
+static void scalar_softmax(int16_t *x, size_t ldx, uint32_t rows, const uint8_t *changed,
+                           uint32_t n, uint32_t bits) {
+    for (uint32_t t = 0; t < rows; t++)
+        if (changed[t]) softmax_row(x + t * ldx, n, bits);
+}
+
 static void scalar_gelu(int16_t *x, uint32_t n, uint32_t bits) {
     static const int16_t terms[] = {22398, -20160, -12563, 16366};
     for (uint32_t i = 0; i < n; i++) {
         int32_t u = x[i] < 0 ? -x[i] : x[i], limit = (4 << bits) - 1, p = -4492;
         u = (u < limit ? u : limit) << (13 - bits);
         for (int k = 0; k < 4; k++) p = dk_q15(p, u) + terms[k];
-        p = dk_saturate(2 * p);
-        p = dk_q15(p, p);
+        p = dk_q15(2 * p, 2 * p);
         p = dk_q15(p, p);
         x[i] = (int16_t)((x[i] > 0 ? x[i] : 0) - dk_rounded_shift(dk_q15(u, p), 14 - bits));
     }

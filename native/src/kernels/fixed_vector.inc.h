@@ -5,23 +5,26 @@
  * and a few inline functions
  *   v_load v_store v_set v_zero
  *   v_adds v_subs          saturating
- *   v_add                  modulo 2^16: a sum of up to 65535 that is shifted down next
+ *   v_add v_sub            modulo 2^16
+ *   v_sum(s, p)            v_add, of a running sum that stays in its register
  *   v_q15(a, b)            rounded product with 15 fraction bits
  *   v_max v_min            signed
  *   v_max_size(p, a)       the larger of p and |a|, unsigned
  *   v_least_size(a, b)     the smaller of |a| and b, unsigned
  *   v_largest v_largest_size   over all lanes, signed and unsigned
  *   v_within(d, theta)     lanes that are all ones where |d| <= theta, also for d = -32768
- *   v_select(m, a, b) v_drop(m, a)     a where m, else b; zero where m, else a
+ *   v_select(m, a, b)      a where m, else b
  *   v_kept_bits(ma, mb)    2 LANES bits: where the masks are zero
  *   v_first(n)             lanes 0 .. n-1 all ones
  *   v_and v_left v_right   bits; v_right fills up with zeros
  *   v_right_signed(a, bits)  fills up with the sign
- *   v_halve(q, n)          q >= 0 divided by 2^n, each lane by its own n in 0..15, rounded
+ *   v_halve(q, n)          q >= 0 divided by 2^n, each lane by its own n in 0..16, rounded
  *   s_zero s_add_sum(s, a) s_total(s)      sum of all values, 32 bits
  *   q_zero q_add_squares(q, a) q_total(q)  sum of all squares, 64 bits
  *   s_pair(p) s_add_products(s, x, w) s_narrow(low, high, shift)   see embed
  *   v_scaled(a, b, shift)  a b / 2^shift, rounded and saturated
+ *   w_load w_store w_set w_q15 w_max   the same for v8, eight values of 16 bits
+ *   w_zip_low(a, b) w_zip_high(a, b)   a0 b0 a1 b1 a2 b2 a3 b3 and a4 b4 .. a7 b7
  */
 #include "../fixed/fixed.h"
 #include "unroll.h"
@@ -40,10 +43,9 @@ static void note(uint32_t *peak, vi sizes) {
 /* One vector of a row against its reference. Returns the lanes that are not kept. */
 INLINE vi scan_vector(const int16_t *x, vi *reference, vi theta, int16_t *delta, vi *most) {
     vi now = v_load(x), change = v_subs(now, *reference), within = v_within(change, theta);
-    vi kept = v_drop(within, change);
     *reference = v_select(within, *reference, now);
-    *most = v_max_size(*most, kept);
-    v_store(delta, kept);
+    *most = v_max_size(*most, change);
+    v_store(delta, change);
     return within;
 }
 
@@ -121,86 +123,128 @@ static int KERNEL(hold)(int16_t *x, const int16_t *previous, uint32_t n, int32_t
 /* 2^-y for y >= 0 with so many fraction bits. */
 INLINE vi power_of_half(vi y, uint32_t bits) {
     vi f = v_and(v_left(y, 15 - bits), v_set(DK_MOST));
-    vi power = v_adds(v_q15(v_set(-1278), f), v_set(7539));
-    power = v_adds(v_q15(power, f), v_set(-22643));
-    power = v_adds(v_q15(power, f), v_set(32766));
+    vi power = v_add(v_q15(v_set(-1278), f), v_set(7539));
+    power = v_add(v_q15(power, f), v_set(-22643));
+    power = v_add(v_q15(power, f), v_set(32766));
     return v_halve(power, v_right(y, bits));
 }
 
-static void KERNEL(softmax)(int16_t *x, uint32_t n, uint32_t bits) {
-    const uint32_t padded = dk_padded(n);
-    const vi least = v_set(DK_LEAST), limit = v_set((int16_t)((16 << (bits - 1)) - 1));
+/* The steps of one row wait for each other, those of different rows do not: so every step of
+ * softmax and LayerNorm is done for a few rows before the next step. */
+enum { TOGETHER = 8 };
+
+/* x (n), of a row that is padded with other values: where it is padded, `fill`. */
+INLINE vi load_real(const int16_t *x, uint32_t i, uint32_t n, vi fill) {
+    if (i + LANES <= n) return v_load(x + i);
+    return v_select(v_first(n > i ? n - i : 0), v_load(x + i), fill);
+}
+
+INLINE int32_t largest_score(const int16_t *x, uint32_t n) {
+    const vi least = v_set(DK_LEAST);
     vi top = least;
-    for (uint32_t i = 0; i < padded; i += LANES) { /* what pads the row is no score */
-        vi scores = i + LANES <= n ? v_load(x + i)
-                                   : v_select(v_first(n > i ? n - i : 0), v_load(x + i), least);
-        top = v_max(top, scores);
-    }
-    top = v_set((int16_t)v_largest(top));
+    for (uint32_t i = 0; i < dk_padded(n); i += LANES) top = v_max(top, load_real(x, i, n, least));
+    return v_largest(top);
+}
+
+/* x = 2^15 exp(x - top); returns the sum. */
+INLINE uint32_t exponentials(int16_t *x, uint32_t n, int32_t top, uint32_t bits) {
+    const vi from = v_set((int16_t)top), log2_e_half = v_set(23637);
+    const vi limit = v_set((int16_t)(bits < 12 ? (17 << (bits - 1)) - 1 : DK_MOST));
     vs sum = s_zero();
-    for (uint32_t i = 0; i < padded; i += LANES) {
-        vi y = v_min(v_q15(v_subs(top, v_load(x + i)), v_set(23637)), limit);
-        vi power = power_of_half(v_max(y, v_zero()), bits - 1);
+    for (uint32_t i = 0; i < dk_padded(n); i += LANES) {
+        vi y = v_min(v_q15(v_subs(from, v_load(x + i)), log2_e_half), limit);
+        vi power = power_of_half(y, bits - 1);
         if (i + LANES > n) power = v_and(power, v_first(n > i ? n - i : 0));
         v_store(x + i, power);
         sum = s_add_sum(sum, power);
     }
-    uint32_t k;
-    const vi inverse = v_set((int16_t)dk_inverse((uint32_t)s_total(sum), &k));
-    const vi half = v_set((int16_t)(1 << k >> 1));
-    for (uint32_t i = 0; i < padded; i += LANES)
-        v_store(x + i, v_right(v_add(v_q15(v_load(x + i), inverse), half), k));
+    return (uint32_t)s_total(sum);
+}
+
+static void softmax_rows(int16_t *const *rows, uint32_t count, uint32_t n, uint32_t bits) {
+    int32_t top[TOGETHER], inverse[TOGETHER];
+    uint32_t total[TOGETHER], k[TOGETHER];
+    for (uint32_t t = 0; t < count; t++) top[t] = largest_score(rows[t], n);
+    for (uint32_t t = 0; t < count; t++) total[t] = exponentials(rows[t], n, top[t], bits);
+    for (uint32_t t = 0; t < count; t++) inverse[t] = dk_inverse(total[t], &k[t]);
+    for (uint32_t t = 0; t < count; t++) {
+        const vi factor = v_set((int16_t)inverse[t]), half = v_set((int16_t)(1 << k[t] >> 1));
+        for (int16_t *x = rows[t], *end = x + dk_padded(n); x < end; x += LANES)
+            v_store(x, v_right(v_add(v_q15(v_load(x), factor), half), k[t]));
+    }
+}
+
+static void KERNEL(softmax)(int16_t *x, size_t ldx, uint32_t rows, const uint8_t *changed,
+                            uint32_t n, uint32_t bits) {
+    int16_t *some[TOGETHER];
+    uint32_t count = 0;
+    for (uint32_t t = 0; t < rows; t++) {
+        if (changed[t]) some[count++] = x + t * ldx;
+        if (count < TOGETHER && t + 1 < rows) continue;
+        softmax_rows(some, count, n, bits);
+        count = 0;
+    }
+}
+
+/* STEP vectors side by side, for the same reason. */
+INLINE void gelu_vectors(const uint32_t STEP, int16_t *x, uint32_t bits) {
+    const vi limit = v_set((int16_t)((4 << bits) - 1)), half = v_set((int16_t)(1 << (13 - bits)));
+    static const int16_t terms[] = {22398, -20160, -12563, 16366};
+    vi u[4], p[4];
+    UNROLL for (uint32_t k = 0; k < STEP; k++) {
+        u[k] = v_left(v_least_size(v_load(x + k * LANES), limit), 13 - bits);
+        p[k] = v_set(-4492);
+    }
+    UNROLL for (uint32_t i = 0; i < 4; i++) {
+        UNROLL for (uint32_t k = 0; k < STEP; k++) p[k] = v_add(v_q15(p[k], u[k]), v_set(terms[i]));
+    }
+    UNROLL for (uint32_t k = 0; k < STEP; k++) p[k] = v_add(p[k], p[k]);
+    UNROLL for (uint32_t k = 0; k < STEP; k++) p[k] = v_q15(p[k], p[k]);
+    UNROLL for (uint32_t k = 0; k < STEP; k++) p[k] = v_q15(p[k], p[k]);
+    UNROLL for (uint32_t k = 0; k < STEP; k++) {
+        vi tail = v_right(v_add(v_q15(u[k], p[k]), half), 14 - bits);
+        v_store(x + k * LANES, v_sub(v_max(v_load(x + k * LANES), v_zero()), tail));
+    }
 }
 
 static void KERNEL(gelu)(int16_t *x, uint32_t n, uint32_t bits) {
-    const vi limit = v_set((int16_t)((4 << bits) - 1)), half = v_set((int16_t)(1 << (13 - bits)));
-    for (uint32_t i = 0; i < n; i += LANES) {
-        vi a = v_load(x + i), u = v_left(v_least_size(a, limit), 13 - bits);
-        vi p = v_adds(v_q15(v_set(-4492), u), v_set(22398));
-        p = v_adds(v_q15(p, u), v_set(-20160));
-        p = v_adds(v_q15(p, u), v_set(-12563));
-        p = v_adds(v_q15(p, u), v_set(16366));
-        p = v_adds(p, p);
-        p = v_q15(p, p);
-        p = v_q15(p, p);
-        vi tail = v_right(v_add(v_q15(u, p), half), 14 - bits);
-        v_store(x + i, v_subs(v_max(a, v_zero()), tail));
-    }
+    uint32_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) gelu_vectors(4, x + i, bits);
+    for (; i < n; i += LANES) gelu_vectors(1, x + i, bits);
 }
 
-/* One row of NV > 0 vectors in registers, or of nv vectors in memory. */
-INLINE void norm_row(const uint32_t NV, uint32_t nv, int16_t *x, vi factor, const int16_t *r,
-                     int is_shifted, const dk_fixed_norm *norm, vi *sum_most, vi *most) {
-    vi held[4 * PER_16];
+/* x (nv vectors) = x / 2^shift + r; factor = 2^(15 - shift). Returns the sum of the row. */
+INLINE int32_t add_row(uint32_t nv, int16_t *x, vi factor, const int16_t *r, int is_shifted,
+                       vi *most) {
     vs sum = s_zero();
-    vq squares = q_zero();
-    for (uint32_t v = 0; v < (NV ? NV : nv); v++) {
+    for (uint32_t v = 0; v < nv; v++) {
         vi a = v_load(x + v * LANES);
         a = v_adds(is_shifted ? v_q15(a, factor) : a, v_load(r + v * LANES));
         sum = s_add_sum(sum, a);
-        *sum_most = v_max_size(*sum_most, a);
-        if (NV)
-            held[NV ? v : 0] = a;
-        else
-            v_store(x + v * LANES, a);
+        *most = v_max_size(*most, a);
+        v_store(x + v * LANES, a);
     }
-    int32_t mean = dk_mean(s_total(sum), norm->n);
+    return s_total(sum);
+}
+
+/* Subtracts the mean. Returns the sum of squares, of which the padding has its share. */
+INLINE uint64_t centre_row(uint32_t nv, int16_t *x, int32_t mean) {
     const vi centre = v_set((int16_t)mean);
-    for (uint32_t v = 0; v < (NV ? NV : nv); v++) {
-        vi c = v_subs(NV ? held[NV ? v : 0] : v_load(x + v * LANES), centre);
+    vq squares = q_zero();
+    for (uint32_t v = 0; v < nv; v++) {
+        vi c = v_subs(v_load(x + v * LANES), centre);
         squares = q_add_squares(squares, c);
-        if (NV)
-            held[NV ? v : 0] = c;
-        else
-            v_store(x + v * LANES, c);
+        v_store(x + v * LANES, c);
     }
-    int64_t pad = dk_saturate(-mean), padding = dk_padded(norm->n) - norm->n;
-    uint64_t total = q_total(squares) - (uint64_t)(padding * pad * pad) + norm->epsilon;
-    uint32_t root;
-    int32_t p = dk_normalise(total, &root);
+    return q_total(squares);
+}
+
+/* x = x 2^p gain root / 2^shift + bias */
+INLINE void scale_row(uint32_t nv, int16_t *x, int32_t p, uint32_t root, const dk_fixed_norm *norm,
+                      vi *most) {
     const vi scale = v_set((int16_t)root);
-    for (uint32_t v = 0; v < (NV ? NV : nv); v++) {
-        vi c = NV ? held[NV ? v : 0] : v_load(x + v * LANES);
+    for (uint32_t v = 0; v < nv; v++) {
+        vi c = v_load(x + v * LANES);
         c = p >= 0 ? v_left(c, (uint32_t)p) : v_right_signed(c, (uint32_t)-p);
         vi y = v_scaled(c, v_q15(v_load(norm->gain + v * LANES), scale), norm->shift);
         y = v_adds(y, v_load(norm->bias + v * LANES));
@@ -209,21 +253,43 @@ INLINE void norm_row(const uint32_t NV, uint32_t nv, int16_t *x, vi factor, cons
     }
 }
 
-static void KERNEL(add_norm)(int16_t *x, size_t ldx, uint32_t shift, const int16_t *r, size_t ldr,
-                             const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
-                             uint32_t *sum_peak, uint32_t *peak) {
+INLINE void norm_rows(uint32_t nv, int16_t *x, size_t ldx, uint32_t shift, const int16_t *r,
+                      size_t ldr, const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
+                      uint32_t *sum_peak, uint32_t *peak) {
     const vi factor = v_set((int16_t)(shift ? 1 << (15 - shift) : 0));
+    const uint32_t padding = dk_padded(norm->n) - norm->n;
     vi sum_most = v_zero(), most = v_zero();
-    for (uint32_t t = 0; t < rows; t++) {
-        const int16_t *add = r + where[t] * ldr;
-        if (norm->n == 64)
-            norm_row(4 * PER_16, 0, x + t * ldx, factor, add, shift > 0, norm, &sum_most, &most);
-        else
-            norm_row(0, dk_padded(norm->n) / LANES, x + t * ldx, factor, add, shift > 0, norm,
-                     &sum_most, &most);
+    for (uint32_t first = 0; first < rows; first += TOGETHER) {
+        uint32_t count = rows - first < TOGETHER ? rows - first : TOGETHER, root[TOGETHER];
+        int32_t mean[TOGETHER], p[TOGETHER];
+        uint64_t squares[TOGETHER];
+        int16_t *block = x + first * ldx;
+        for (uint32_t t = 0; t < count; t++) {
+            const int16_t *add = r + where[first + t] * ldr;
+            int32_t sum = add_row(nv, block + t * ldx, factor, add, shift > 0, &sum_most);
+            mean[t] = dk_mean(sum, norm->n);
+        }
+        for (uint32_t t = 0; t < count; t++) squares[t] = centre_row(nv, block + t * ldx, mean[t]);
+        for (uint32_t t = 0; t < count; t++) {
+            int64_t pad = dk_saturate(-mean[t]);
+            uint64_t total = squares[t] - (uint64_t)(padding * pad * pad) + norm->epsilon;
+            p[t] = dk_normalise(total, &root[t]);
+        }
+        for (uint32_t t = 0; t < count; t++)
+            scale_row(nv, block + t * ldx, p[t], root[t], norm, &most);
     }
     note(sum_peak, sum_most);
     note(peak, most);
+}
+
+static void KERNEL(add_norm)(int16_t *x, size_t ldx, uint32_t shift, const int16_t *r, size_t ldr,
+                             const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
+                             uint32_t *sum_peak, uint32_t *peak) {
+    if (norm->n == 64) /* the usual width, as a constant */
+        norm_rows(4 * PER_16, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak);
+    else
+        norm_rows(dk_padded(norm->n) / LANES, x, ldx, shift, r, ldr, where, rows, norm, sum_peak,
+                  peak);
 }
 
 static void KERNEL(embed)(const int16_t *x, uint32_t pairs, const int16_t *w, uint32_t shift,
@@ -242,6 +308,35 @@ static void KERNEL(embed)(const int16_t *x, uint32_t pairs, const int16_t *w, ui
         most = v_max_size(most, y);
     }
     note(peak, most);
+}
+
+/* Eight rows and columns. Three times, row i is zipped with row i + 4. */
+INLINE void transpose_square(v8 *r) {
+    UNROLL for (uint32_t round = 0; round < 3; round++) {
+        v8 zipped[8];
+        UNROLL for (uint32_t i = 0; i < 4; i++) {
+            zipped[2 * i] = w_zip_low(r[i], r[i + 4]);
+            zipped[2 * i + 1] = w_zip_high(r[i], r[i + 4]);
+        }
+        UNROLL for (uint32_t i = 0; i < 8; i++) r[i] = zipped[i];
+    }
+}
+
+static void KERNEL(transpose)(const int16_t *a, size_t lda, uint32_t rows, uint32_t cols,
+                              uint32_t shift, int16_t *out, size_t ldo) {
+    const v8 factor = w_set((int16_t)(shift ? 1 << (15 - shift) : 0)), least = w_set(-DK_MOST);
+    for (uint32_t t = 0; t < rows; t += 8) {
+        for (uint32_t j = 0; j < cols; j += 8) {
+            v8 r[8];
+            UNROLL for (uint32_t i = 0; i < 8; i++) {
+                r[i] = w_load(a + (t + (size_t)i) * lda + j);
+                if (shift) r[i] = w_q15(r[i], factor);
+                r[i] = w_max(r[i], least);
+            }
+            transpose_square(r);
+            UNROLL for (uint32_t i = 0; i < 8; i++) w_store(out + (j + (size_t)i) * ldo + t, r[i]);
+        }
+    }
 }
 
 #define KERNEL_TABLE                                                                               \

@@ -41,6 +41,10 @@ PEAKS = (
     *("x", "qkv", "scores", "heads", "proj", "sum1", "mlp_in", "hidden", "mlp_out", "sum2"),
     "deltas",
 )
+# A tensor whose peak reaches its limit counts as saturated. Sums of products are modulo 2^16: their
+# limit leaves an eighth of the range, so that a sum that is too large by less than that is seen.
+SUMS = ("qkv", "scores", "heads", "proj", "hidden", "mlp_out")
+PEAK_LIMITS = np.array([HIGHEST * 7 // 8 if name in SUMS else HIGHEST for name in PEAKS])
 
 
 # ------------------------------------------------------------------ deltas
@@ -54,15 +58,11 @@ class Encoded:
     reference: Ints  # the value of each feature when its delta was last kept
     kept: NDArray[np.bool_]
     untouched: int
-
-    @property
-    def peak(self) -> int:
-        """The largest magnitude of a delta."""
-        return int(np.abs(self.delta[self.untouched :]).max(initial=0))
+    peak: int  # the largest magnitude of a difference, kept or not
 
     def columns(self, part: slice) -> Encoded:
         delta, reference, kept = self.delta, self.reference, self.kept
-        return Encoded(delta[:, part], reference[:, part], kept[:, part], self.untouched)
+        return Encoded(delta[:, part], reference[:, part], kept[:, part], self.untouched, self.peak)
 
 
 def encode(x: Ints, theta: int) -> Encoded:
@@ -70,14 +70,15 @@ def encode(x: Ints, theta: int) -> Encoded:
 
     A difference of more than 16 bits saturates; the peak of the deltas tells.
     """
-    untouched = min(UNTOUCHED if theta >= 0 else len(x), len(x))
+    untouched, peak = min(UNTOUCHED if theta >= 0 else len(x), len(x)), 0
     delta, reference, kept = x.copy(), x.copy(), np.ones(x.shape, np.bool_)
     for t in range(untouched, len(x)):
         change = saturate(x[t] - reference[t - 1])
+        peak = max(peak, int(np.abs(change).max()))
         kept[t] = np.abs(change) > theta
         delta[t] = np.where(kept[t], change, 0)
         reference[t] = np.where(kept[t], x[t], reference[t - 1])
-    return Encoded(delta, reference, kept, untouched)
+    return Encoded(delta, reference, kept, untouched, peak)
 
 
 def delta_multiply(x: Encoded, w: Ints, bias: Ints) -> tuple[Ints, int]:

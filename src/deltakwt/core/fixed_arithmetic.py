@@ -39,19 +39,13 @@ def rounding_shift(values: Any, bits: int) -> Ints:
 
 
 def accumulate(start: Ints, products: Ints) -> Ints:
-    """Add the rows of products (k, n) to start (n) in order, saturating to 16 bits each time."""
-    sums = start + np.cumsum(products, axis=0, dtype=np.int32)
-    if not len(sums):
-        return start
-    if sums.max() <= HIGHEST and sums.min() >= LOWEST:  # nothing saturates on the way
-        return np.asarray(sums[-1])
-    for row in products:
-        start = saturate(start + row)
-    return start
+    """Return start (n) plus the rows of products (k, n), modulo 2^16: the order does not matter."""
+    total = start + products.sum(axis=0, dtype=np.int32)
+    return np.asarray(((total - LOWEST) & 0xFFFF) + LOWEST)
 
 
 def multiply(x: Ints, w: Ints, bias: Ints) -> Ints:
-    """(rows, k) times (k, n), plus bias (n): rounded products, added in order of k."""
+    """(rows, k) times (k, n), plus bias (n): rounded products, added modulo 2^16."""
     return np.array([accumulate(bias, q15(row[:, None], w)) for row in x])
 
 
@@ -102,7 +96,7 @@ def gelu(x: Ints, bits: int) -> Ints:
     p = np.full_like(x, GELU_TERMS[-1])
     for term in GELU_TERMS[-2::-1]:
         p = q15(p, u) + term
-    p = saturate(2 * p)  # 15 fraction bits
+    p = 2 * p  # 15 fraction bits
     for _ in range(2):
         p = q15(p, p)
     return np.asarray(np.maximum(x, 0) - rounding_shift(q15(u, p), 14 - bits))
@@ -114,12 +108,12 @@ def softmax(scores: Ints, bits: int) -> Ints:
     y_bits = bits - 1
     for t, row in enumerate(scores):
         z = saturate(row.max() - row)
-        y = np.minimum(q15(z, LOG2_E_HALF), (16 << y_bits) - 1)  # z log2(e), y_bits fraction bits
+        y = np.minimum(q15(z, LOG2_E_HALF), (17 << y_bits) - 1)  # z log2(e), y_bits fraction bits
         whole, f = y >> y_bits, (y << 15 - y_bits) & HIGHEST
         power = np.full_like(row, EXP2_TERMS[-1])
         for term in EXP2_TERMS[-2::-1]:
             power = q15(power, f) + term
-        power = (power + (1 << whole >> 1)) >> whole  # 2^-y, 15 fraction bits
+        power = (power + (1 << whole >> 1)) >> whole  # 2^-y, 15 fraction bits; 0 from y = 16 on
         total = int(power.sum())
         k = max(total.bit_length() - 16, 0)
         inverse = min((1 << 30) // (total >> k), HIGHEST)

@@ -19,8 +19,7 @@ from deltakwt import _native
 from deltakwt.core.config import CLIP_SAMPLES, Config
 from deltakwt.core.engine import Batch, Engine, Outcome, Run, RunnerOptions, whole
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.fixed import FixedLayer, FixedWeights
-from deltakwt.core.fixed_arithmetic import HIGHEST
+from deltakwt.core.fixed import PEAK_LIMITS, FixedLayer, FixedWeights
 from deltakwt.core.fixed_scales import Scales, fixed_thresholds, quantize
 from deltakwt.core.native import (
     Floats,
@@ -43,8 +42,8 @@ class FixedRun(Run):
 
     @property
     def saturated(self) -> int:
-        """The number of tensors that reached the limit of 16 bits; 0 in a correct run."""
-        return int((self.peaks >= HIGHEST).sum())
+        """The number of tensors that reached `fixed.PEAK_LIMITS`; 0 in a correct run."""
+        return int((self.peaks >= PEAK_LIMITS).sum())
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ class FixedBatch(Batch):
 
     @property
     def saturated(self) -> NDArray[np.int64]:
-        """The number of tensors that reached the limit of 16 bits, per clip (n,)."""
-        return np.asarray((self.peaks >= HIGHEST).sum(axis=(1, 2)))
+        """The number of tensors that reached `fixed.PEAK_LIMITS`, per clip (n,)."""
+        return np.asarray((self.peaks >= PEAK_LIMITS).sum(axis=(1, 2)))
 
 
 Result = tuple[
@@ -76,21 +75,22 @@ class FixedEngine(Engine):
         scales: Scales,
         isa: str | None = None,
         name: str = "",
+        weight_bits: int = 16,
     ) -> None:
         self.config = config
         self.name = name
         self.scales = scales
         self.isa = choose_isa(isa)
         self.frontend = FrontEnd(self.isa)
-        self.weights = quantize(config, tensors, scales)
+        self.weights = quantize(config, tensors, scales, weight_bits)
         self._feature_scales = (2.0 ** np.array(scales.features)).astype(np.float32)
         self._tables: dict[Thresholds, NDArray[np.int32]] = {}
         with native_errors(name):
             self._fixed = _native.FixedModel(
                 model_sizes(config),
-                _tensors(self.weights),
+                native_tensors(self.weights),
                 self.weights.head_bias.astype(np.int32),
-                _numbers(self.weights),
+                native_numbers(self.weights),
                 self.isa,
             )
 
@@ -112,7 +112,7 @@ class FixedEngine(Engine):
         """Return logits and counts of features (frames, 40); None runs the dense model."""
         counted = thresholds is not None
         logits, macs, nonzeros, peaks = self.integers(self._clip(features), thresholds, 1, counted)
-        saturated = int((peaks >= HIGHEST).sum())
+        saturated = int((peaks >= PEAK_LIMITS).sum())
         if not counted:
             return Outcome(self._floats(logits)[0], None, None, saturated)
         return Outcome(self._floats(logits)[0], macs[0], nonzeros[0], saturated)
@@ -250,7 +250,7 @@ def _layer_tensors(layer: FixedLayer) -> list[NDArray[np.int32]]:
     ]
 
 
-def _tensors(weights: FixedWeights) -> list[NDArray[np.int16]]:
+def native_tensors(weights: FixedWeights) -> list[NDArray[np.int16]]:
     """Return the tensors in the order of native/binding_fixed.cpp."""
     tensors = [weights.embed, weights.positions, weights.head]
     for layer in weights.layers:
@@ -258,7 +258,8 @@ def _tensors(weights: FixedWeights) -> list[NDArray[np.int16]]:
     return [np.ascontiguousarray(tensor, np.int16) for tensor in tensors]
 
 
-def _numbers(weights: FixedWeights) -> NDArray[np.int32]:
+def native_numbers(weights: FixedWeights) -> NDArray[np.int32]:
+    """Return the epsilons, shifts and bits in the order of native/binding_fixed.cpp."""
     numbers = [weights.embed_shift]
     for layer in weights.layers:
         numbers += [layer.norm1.epsilon, layer.norm2.epsilon, layer.norm1.shift, layer.norm2.shift]

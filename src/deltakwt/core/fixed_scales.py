@@ -19,14 +19,15 @@ from deltakwt.core.config import LAYER_NORM_EPS, Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed import FixedLayer, FixedWeights
 from deltakwt.core.fixed_arithmetic import HIGHEST, LOWEST, Ints, Norm
+from deltakwt.core.fixed_rows import to_nearest_bytes
 from deltakwt.core.reference import block_weights, gelu, head_columns, softmax
 from deltakwt.core.setting import ALL_SITES, DENSE_SITE, Thresholds
 
 Floats = NDArray[np.float32]
 
 FORMAT = 1
-# Largest value of 16 bits over largest value seen: for sums of products, which may be larger on
-# the way than at the end, and for everything else.
+# Largest value of 16 bits over largest value seen: for sums of products, whose limit is lower
+# (`fixed.PEAK_LIMITS`), and for everything else.
 SUM_MARGIN, MARGIN = 1.5, 1.25
 MOST_BITS = {"scores": 12, "hidden": 13}  # limits of softmax and GELU; 15 elsewhere
 LEAST_BITS = {"scores": 4, "hidden": 4}  # 0 elsewhere
@@ -124,7 +125,10 @@ def measure(config: Config, tensors: Mapping[str, Floats], clips: Floats) -> lis
     ranges = [
         {
             name: Range()
-            for name in ("x", "q", "k", "v", "scores", "sum1", "mlp_in", "hidden", "sum2")
+            for name in (
+                *("x", "q", "k", "v", "scores", "proj", "sum1", "mlp_in", "hidden", "mlp_out"),
+                "sum2",
+            )
         }
         for _ in range(config.layers + 1)
     ]
@@ -144,9 +148,11 @@ def measure(config: Config, tensors: Mapping[str, Floats], clips: Floats) -> lis
                 scores = seen["scores"].see(q[..., h] @ k[..., h].swapaxes(1, 2))
                 heads.append(softmax(scores) @ v[..., h])
             r = np.concatenate(heads, axis=-1) @ w["proj.weight"] + w["proj.bias"]
+            seen["proj"].see(r)
             x = seen["mlp_in"].see(normalised(seen["sum1"].see(x + r), w, "norm1"))
             hidden = seen["hidden"].see(x @ w["mlp_in.weight"] + w["mlp_in.bias"])
             r = gelu(hidden) @ w["mlp_out.weight"] + w["mlp_out.bias"]
+            seen["mlp_out"].see(r)
             x = normalised(seen["sum2"].see(x + r), w, "norm2")
         ranges[-1]["x"].see(x)
     return ranges
@@ -196,19 +202,29 @@ def _layer_bits(
     bits["q"] = choose("q", SUM_MARGIN, bits["x"] + gained("q", 1 / sqrt(config.head_dim)))
     bits["k"] = choose("k", SUM_MARGIN, bits["x"] + gained("k"))
     bits["v"] = choose("v", SUM_MARGIN, bits["x"] + gained("v"))
-    bits["scores"] = choose("scores", SUM_MARGIN, bits["q"] + bits["k"] - 15)
-    bits["sum1"] = choose("sum1", MARGIN, bits["x"], bits["v"] + gained("proj"))
+    # With 11 bits, differences up to 16 fit, and exp(-16) is zero in 15 bits.
+    bits["scores"] = choose("scores", SUM_MARGIN, bits["q"] + bits["k"] - 15, 11)
+    room = fitting(seen["proj"].most * SUM_MARGIN)
+    bits["sum1"] = choose("sum1", MARGIN, bits["x"], bits["v"] + gained("proj"), room)
     bits["mlp_in"] = choose("mlp_in", MARGIN)
     bits["hidden"] = choose("hidden", SUM_MARGIN, bits["mlp_in"] + gained("mlp_in"))
-    bits["sum2"] = choose("sum2", MARGIN, bits["mlp_in"], bits["hidden"] + gained("mlp_out"))
+    room = fitting(seen["mlp_out"].most * SUM_MARGIN)
+    bits["sum2"] = choose("sum2", MARGIN, bits["mlp_in"], bits["hidden"] + gained("mlp_out"), room)
     return bits
 
 
 # ------------------------------------------------------------------ weights and thresholds
 
 
-def quantize(config: Config, tensors: Mapping[str, Floats], scales: Scales) -> FixedWeights:
-    """Return the integers of a model with these scales."""
+def quantize(
+    config: Config, tensors: Mapping[str, Floats], scales: Scales, weight_bits: int = 16
+) -> FixedWeights:
+    """Return the integers of a model with these scales.
+
+    With `weight_bits` 8, the matrices of the layers are rounded to what `fixed_rows` can store.
+    """
+    if weight_bits not in (8, 16):
+        raise DeltakwtError(f"weight_bits {weight_bits!r}: must be 8 or 16")
     d, x = config.dim, scales.x
     positions = np.array(tensors["positions"], np.float64)
     positions[0] += tensors["class_token"]
@@ -227,7 +243,7 @@ def quantize(config: Config, tensors: Mapping[str, Floats], scales: Scales) -> F
         integers(embed, total, "embed.weight"),
         total - x[0],
         integers(positions, x[0], "positions"),
-        tuple(_layer(config, tensors, scales, layer) for layer in range(config.layers)),
+        tuple(_layer(config, tensors, scales, i, weight_bits) for i in range(config.layers)),
         integers(tensors["head.weight"].reshape(d, -1), head_bits, "head.weight"),
         bias.astype(np.int64),
         head_bits + x[-1],
@@ -261,7 +277,9 @@ def _norm(w: Mapping[str, Floats], name: str, e_in: int, e_out: int, what: str) 
     )
 
 
-def _layer(config: Config, tensors: Mapping[str, Floats], scales: Scales, layer: int) -> FixedLayer:
+def _layer(
+    config: Config, tensors: Mapping[str, Floats], scales: Scales, layer: int, weight_bits: int
+) -> FixedLayer:
     w = block_weights(tensors, layer)
     e = {f.name: getattr(scales, f.name)[layer] for f in fields(scales) if f.name != "features"}
 
@@ -273,7 +291,7 @@ def _layer(config: Config, tensors: Mapping[str, Floats], scales: Scales, layer:
                 f"{what}: the weights are too small for the ranges of input and output; use the"
                 " float engine for this model"
             )
-        return values
+        return to_nearest_bytes(values) if weight_bits == 8 else values
 
     def bias(name: str, bits: int) -> Ints:
         return integers(w[f"{name}.bias"], bits, f"layer {layer}, {name}.bias")
