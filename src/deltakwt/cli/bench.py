@@ -128,10 +128,10 @@ def bench(
 
 def _scales(path: Path, weights: Weights, arithmetic: str | None, grow: str | None) -> Any:
     """Return the scales of the fixed-point engine, or None if it is not to be timed."""
-    from deltakwt.weights.registry import ARITHMETICS, find_scales
+    from deltakwt.weights.registry import ARITHMETIC_NAMES, find_scales
 
-    if arithmetic not in (None, *ARITHMETICS):
-        raise DeltakwtError(f"--arithmetic {arithmetic}: must be {' or '.join(ARITHMETICS)}")
+    if arithmetic not in (None, *ARITHMETIC_NAMES):
+        raise DeltakwtError(f"--arithmetic {arithmetic}: must be {' or '.join(ARITHMETIC_NAMES)}")
     scales = None if grow or arithmetic == "float" else find_scales(path, weights)
     if arithmetic == "fixed" and scales is None:
         raise DeltakwtError("--arithmetic fixed: this model has no scales; see deltakwt quantize")

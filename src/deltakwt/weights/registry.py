@@ -24,7 +24,7 @@ from deltakwt.weights.profiles import load_profiles, save_profiles
 from deltakwt.weights.quantize import load_scales
 
 SHIPPED = Path(__file__).parent.parent / "models"  # of the authors' models, settings only
-ARITHMETICS = ("float", "fixed")
+ARITHMETIC_NAMES = ("float", "fixed")
 MAX_MODEL_BYTES = 64 << 20
 # A fixed commit of the authors' repository; DELTAKWT_MODELS_URL names a mirror of it.
 AUTHORS_URL = (
@@ -137,8 +137,10 @@ def load_model(name_or_path: str | os.PathLike[str], arithmetic: str | None = No
 
 def _engine(path: Path, weights: Weights, arithmetic: str | None, name: str) -> Engine:
     """Return the engine of the wanted arithmetic."""
-    if arithmetic not in (None, *ARITHMETICS):
-        raise DeltakwtError(f"arithmetic {arithmetic!r}: must be one of {', '.join(ARITHMETICS)}")
+    if arithmetic not in (None, *ARITHMETIC_NAMES):
+        raise DeltakwtError(
+            f"arithmetic {arithmetic!r}: must be one of {', '.join(ARITHMETIC_NAMES)}"
+        )
     scales = None
     if arithmetic == "fixed" or (arithmetic is None and PREFER_FIXED):
         scales = find_scales(path, weights)
