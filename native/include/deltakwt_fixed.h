@@ -91,8 +91,8 @@ typedef struct {
  * one is. Thresholds and scales are copied, the model is not. */
 size_t dk_fixed_stream_runner_size(const dk_config *config);
 dk_status dk_fixed_stream_runner_init(void *memory, size_t size, const dk_fixed_setup *fixed,
-                                      const dk_frontend *frontend,
-                                      const dk_stream_options *options, dk_stream_runner **out);
+                                      const dk_frontend *frontend, const dk_stream_options *options,
+                                      dk_stream_runner **out);
 
 #ifdef __cplusplus
 }

@@ -10,7 +10,7 @@ void dk_fixed_features(const float *features, const float *scales, uint32_t fram
         const float *row = features + (size_t)t * count;
         for (uint32_t i = 0; i < count; i++) {
             float a = row[i] * scales[i];
-            a = a < (float)DK_LEAST ? (float)DK_LEAST : a > (float)DK_MOST ? (float)DK_MOST : a;
+            a = a<(float)DK_LEAST ? (float)DK_LEAST : a>(float) DK_MOST ? (float)DK_MOST : a;
             out[(size_t)t * count + i] = (int16_t)((a + ROUNDER) - ROUNDER);
         }
     }

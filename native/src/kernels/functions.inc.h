@@ -81,7 +81,7 @@ static void KERNEL(gelu)(const float *x, float *out, uint32_t n) {
 /* log(m 2^e) = log(m) + e ln2, log(m) a polynomial in m - 1. The same operations in the same order
  * as in scalar.c, without fused ones, so that every instruction set gives the same bits. */
 INLINE vf log_of(vf x) {
-    static const float factors[] = {-1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f,
+    static const float factors[] = {-1.1514610310e-1f, 1.1676998740e-1f,  -1.2420140846e-1f,
                                     1.4249322787e-1f,  -1.6668057665e-1f, 2.0000714765e-1f,
                                     -2.4999993993e-1f, 3.3333331174e-1f};
     vf e, m = v_split(v_max(x, v_set(1e-12f)), &e);
@@ -109,8 +109,8 @@ static void KERNEL(dct)(const dk_frontend *frontend, const float *logs, uint32_t
             const float *w = frontend->dct_data + (size_t)band * DK_DCT_STRIDE;
             UNROLL for (uint32_t v = 0; v < VECTORS; v++, w += LANES) {
                 vf part = v_mul(v_set(logs[band]), v_load(w));
-                UNROLL for (uint32_t i = 1; i < DK_GROUP; i++)
-                    part = v_add(part, v_mul(v_set(logs[band + i]), v_load(w + i * DK_DCT_STRIDE)));
+                UNROLL for (uint32_t i = 1; i < DK_GROUP; i++) part =
+                    v_add(part, v_mul(v_set(logs[band + i]), v_load(w + i * DK_DCT_STRIDE)));
                 sum[v] = v_add(sum[v], part);
             }
         }
