@@ -37,7 +37,7 @@ def test_it_writes_the_folder_and_says_how_large_it_is(
     [
         (["--weights", "int4"], "--weights int4: must be one of f32, f16, int8"),
         (["--target", "rust"], "--target rust: must be one of c, bin"),
-        (["--target", "bin", "--weights", "int8"], "--weights int8: --target bin has float32"),
+        (["--target", "bin", "--weights", "int8"], "--weights int8: --target bin has f32"),
         (["--front-end", "smooth_2"], "--front-end needs --thresholds"),
         (["--hop", "0.003"], "hop = 0.003: must be 0.01 to 1 second"),
     ],

@@ -15,7 +15,6 @@ static inline vf v_set(float a) { return a; }
 static inline vf v_add(vf a, vf b) { return a + b; }
 static inline vf v_sub(vf a, vf b) { return a - b; }
 static inline vf v_mul(vf a, vf b) { return a * b; }
-static inline vf v_fma(vf a, vf b, vf c) { return a * b + c; }
 static inline vf v_sqrt(vf a) { return sqrtf(a); }
 static inline void v_transpose(vf *rows) { (void)rows; }
 
