@@ -1,4 +1,4 @@
-"""`deltakwt models`: list, show, download and import models."""
+"""`deltakwt models`: list, show, download, import and average models."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ NameArgument = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
-    models = typer.Typer(help="List, show, download and import models.", no_args_is_help=True)
+    models = typer.Typer(
+        help="List, show, download, import and average models.", no_args_is_help=True
+    )
     models.command("list")(list_models)
     models.command("show")(show)
     models.command("pull")(pull)
     models.command("import")(import_file)
+    models.command("average")(average_models)
     app.add_typer(models, name="models")
 
 
@@ -183,3 +186,33 @@ def import_file(
     from deltakwt.cli.imported import import_and_show
 
     import_and_show(file, out, labels, heads, check, table_, json)
+
+
+def average_models(
+    parts: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL=SHARE...", help="Average these models with these shares, such as 0.3."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Write the model to this new folder.")],
+    json: JsonOption = False,
+) -> None:
+    """Write the weighted mean of models that were trained from the same weights."""
+    from deltakwt.core.errors import DeltakwtError
+    from deltakwt.weights.average import average, parse_shares
+    from deltakwt.weights.folder import save_folder
+    from deltakwt.weights.registry import resolve
+
+    shares = parse_shares(parts)
+    if out.exists():
+        raise DeltakwtError(f"--out {out}: exists already; give a new folder")
+    weights = average([(resolve(name), share) for name, share in shares])
+    try:
+        save_folder(out, weights)
+    except OSError as error:
+        raise DeltakwtError(f"--out {out}: cannot be written: {error.strerror}") from error
+    if json:
+        print_json({"path": str(out), "shares": dict(shares)})
+    else:
+        say(f"{out}: " + " + ".join(f"{share:g} {name}" for name, share in shares))
