@@ -13,6 +13,8 @@ found=$("$python" -c 'import importlib.metadata as m; print(m.version("torch"))'
 if [ "$(uname -s)" != Linux ]; then
     exec "$python" -m pip install -q --no-deps "$wanted" # elsewhere no wheel has CUDA
 fi
+# A wheel at hand first: then nothing is asked of the network.
+"$python" -m pip install -q --no-deps --only-binary :all: --no-index "$wanted" 2>/dev/null && exit 0
 "$python" -m pip install -q --no-deps --only-binary :all: --retries 1 --timeout 30 \
     --index-url "${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}" "$wanted" || {
     echo "$wanted: no build without CUDA at ${TORCH_INDEX:-https://download.pytorch.org/whl/cpu};" \

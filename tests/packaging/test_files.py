@@ -115,7 +115,10 @@ def test_a_missing_extra_names_packages(monkeypatch: pytest.MonkeyPatch) -> None
 def test_torch_comes_without_cuda(installed: str, tmp_path: Path) -> None:
     """The script asks PyTorch's index for the build without CUDA, and only if none is there."""
     log, fake = tmp_path / "log", tmp_path / "python"
-    fake.write_text(f'#!/bin/sh\n[ "$1" = -c ] && echo "{installed}" && exit\necho "$@" >> {log}\n')
+    fake.write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] && echo "{installed}" && exit\n'
+        f'case "$*" in *--no-index*) exit 1;; esac\necho "$@" >> {log}\n'  # no wheel at hand
+    )
     fake.chmod(0o755)
     script = PROJECT / "scripts" / "install-torch.sh"
     environment = {key: value for key, value in os.environ.items() if key != "TORCH_INDEX"}
