@@ -16,8 +16,9 @@ NATIVE = WEB.parent / "native"
 # The core without open.c, which maps files, and with the kernels of this machine only.
 SOURCES = (
     *(path for path in sorted((NATIVE / "src").glob("*.c")) if path.name != "open.c"),
-    NATIVE / "src" / "kernels" / "scalar.c",
-    NATIVE / "src" / "kernels" / "wasm.c",
+    *sorted((NATIVE / "src" / "fixed").glob("*.c")),
+    *(NATIVE / "src" / "kernels" / name for name in ("scalar.c", "wasm.c")),
+    *(NATIVE / "src" / "kernels" / name for name in ("fixed_scalar.c", "fixed_wasm.c")),
     WEB / "src" / "engine.c",
 )
 FLAGS = (

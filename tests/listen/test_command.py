@@ -190,6 +190,8 @@ def test_spot_and_listen_print_the_same_words(trained: str, recording: Path) -> 
     )
     lines = [json.loads(line) for line in run.stdout.splitlines()]
     events = [line for line in lines if line.pop("event") == "word"]
+    for event in events:
+        assert event.pop("wall_time").endswith("Z")  # only a live source has it
     assert events == document["events"]
     full = subprocess.run(
         [*command, "spot", *common, "--full", str(recording)], capture_output=True, timeout=120

@@ -47,7 +47,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if sys.platform != "linux" or not which("cc"):
         pytest.skip("needs Linux and a C compiler")
     out = tmp_path_factory.mktemp("library") / "libdeltakwt.so"
-    sources = [*(NATIVE / "src").glob("*.c"), NATIVE / "src" / "kernels" / "scalar.c"]
+    places = ("*.c", "fixed/*.c", "kernels/*scalar.c")
+    sources = [path for place in places for path in sorted((NATIVE / "src").glob(place))]
     command = ["cc", "-std=c11", "-O0", "-fPIC", "-shared", f"-I{NATIVE}/include"]
     subprocess.run([*command, *map(str, sources), "-lm", "-o", str(out)], check=True)
     return out

@@ -37,7 +37,7 @@ def quantize(
     ],
     data: DataOption,
     clips: Annotated[
-        int, typer.Option(min=20, help="Use so many clips, a tenth of them recorded noise.")
+        int, typer.Option(min=20, help="Use this many clips, a tenth of them recorded noise.")
     ] = 200,
     out: Annotated[
         Path | None,

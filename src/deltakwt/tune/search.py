@@ -9,6 +9,7 @@ shared disk. Any number of processes may work on one study.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -61,12 +62,13 @@ class StorageFailed(DeltakwtError):
 
 
 def need_optuna() -> None:
-    """Raise an error that says what to install, or silence Optuna's log."""
+    """Raise an error that says what to install, or silence the logs of Optuna and its database."""
     try:
         import optuna
     except ImportError:
         raise MissingExtra("deltakwt tune", "tune") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # it logs every Ctrl-C
 
 
 def open_storage(url: str) -> optuna.storages.BaseStorage:
