@@ -22,11 +22,12 @@ static dk_decision take_rule(input *in, uint32_t labels, float *on) {
     return rule;
 }
 
-static void check_word(const dk_library_decider *decider, const dk_decided_word *word) {
-    EXPECT(word->label >= 0 && (uint32_t)word->label < decider->labels);
-    EXPECT(decider->on[word->label] <= 1.0f); /* never silence or unknown */
+static void check_word(const dk_decider *decider, const dk_word *word) {
+    EXPECT(word->label < decider->labels);
+    EXPECT(decider->rule->on[word->label] <= 1.0f); /* never silence or unknown */
     EXPECT(word->score >= 0.0f && word->score <= 1.001f);
-    EXPECT(word->first <= word->peak && word->peak <= word->window);
+    EXPECT(word->start < word->end && word->end <= word->time);
+    EXPECT(word->window + DK_SECOND <= word->time);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -34,14 +35,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint32_t labels = 1 + take_byte(&in) % LABELS;
     float on[LABELS], logits[LABELS];
     dk_decision rule = take_rule(&in, labels, on);
-    dk_library_decider decider;
-    dk_arena arena = dk_arena_at(NULL);
-    dk_decider_layout(&decider, &arena, &rule, labels);
-    void *memory = exactly(dk_arena_size(&arena));
-    arena = dk_arena_at(memory);
-    dk_decider_layout(&decider, &arena, &rule, labels);
+    const size_t history = (size_t)rule.smooth * labels;
+    dk_decider decider;
+    memset(&decider, 0, sizeof decider);
+    decider.rule = &rule;
+    decider.labels = labels;
+    decider.history = (float *)exactly(history * sizeof(float));
+    decider.scores = (float *)exactly(labels * sizeof(float));
+    decider.armed = (uint8_t *)exactly(labels);
+    decider.active = (uint8_t *)exactly(labels);
+    decider.first = (uint64_t *)exactly(labels * sizeof(uint64_t));
     dk_decider_start(&decider);
-    dk_decided_word word;
+    dk_word word;
     uint64_t last = 0;
     for (uint32_t windows = 0; in.left && windows < 100; windows++) {
         uint8_t kind = take_byte(&in);
@@ -52,11 +57,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (uint32_t again = kind / 4 % 8 + 1u; again; again--) {
             if (!dk_decider_push(&decider, logits, &word)) continue;
             check_word(&decider, &word);
-            EXPECT(!last || word.window > last + rule.refractory);
-            last = word.window;
+            uint64_t decided = (word.time - DK_SECOND) / (rule.hop * DK_HOP);
+            EXPECT(!last || decided > last + rule.refractory);
+            last = decided;
         }
     }
-    if (dk_decider_end_of_clip(&decider, &word)) EXPECT((uint32_t)word.label < labels);
-    free(memory);
+    if (dk_decider_end_of_clip(&decider, &word)) EXPECT(word.label < labels);
+    free(decider.history);
+    free(decider.scores);
+    free(decider.armed);
+    free(decider.active);
+    free(decider.first);
     return 0;
 }
