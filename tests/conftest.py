@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,6 +24,10 @@ from deltakwt.weights.registry import SHIPPED
 # No deadline: the machine may be busy. No chance: what passes here passes everywhere.
 settings.register_profile("deltakwt", deadline=None, derandomize=True)
 settings.load_profile("deltakwt")
+
+# A shell starts background jobs with SIGINT ignored, and their children inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROJECT = Path(__file__).parent.parent
 CLIPS = PROJECT / "examples" / "clips"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -113,6 +114,8 @@ def _needed(arguments: Sequence[str]) -> Sequence[str]:
 def main() -> None:
     """Run the `deltakwt` command."""
     stop_on_sigterm()
+    # A worker that fails is reported once, by the command; its log would come on top.
+    logging.getLogger("concurrent.futures").disabled = True
     if COMPLETION in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
