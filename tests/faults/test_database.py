@@ -21,8 +21,9 @@ def test_a_server_that_is_restarted_under_a_study(
         command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "out")
         command += ("--mix", "words=4,unknown=1,zero=1", "--trial-clips", "24", "--no-refine")
         command += ("--max-macs", "99", "-q", "--storage", server.url, "--trials")
-        program = Program(*command, "100000")
         storage = server.url.replace("postgresql:", "postgresql+psycopg:")
+        optuna.storages.RDBStorage(storage)  # makes the tables; two at once would collide
+        program = Program(*command, "100000")
 
         def finished() -> int:
             try:
