@@ -86,7 +86,7 @@ container:
 
 dev: $(VENV)/torch.done
 	$(BIN)/pip install -q --require-hashes -r requirements-dev.txt
-	$(BIN)/pip install -q --no-build-isolation -Ceditable.rebuild=true -e '.[test]'
+	$(BIN)/pip install -q --no-build-isolation --config-settings=editable.rebuild=true -e '.[test]'
 
 sbom: $(VENV)/pip.done
 	$(BIN)/pip wheel -q --no-deps -w dist .

@@ -1,15 +1,13 @@
 /* Time stamps of the parts of the fixed-point engine: every kernel is called through a table of
  * functions that count. Run by `python benchmarks/fixed_point.py parts`, which writes the file.
  *   fixed_parts FILE ROUNDS
- * The file: 9 sizes (dim .. features, clips, settings), tensors, head bias, numbers, thresholds of
- * each setting, clips. Prints, for each setting, ticks a clip and part, the fewest of all rounds.
+ * Prints, for each setting, ticks a clip and part, the fewest of all rounds.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <x86intrin.h>
 
 #include "../native/src/fixed/fixed.h"
+#include "fixed_file.h"
 
 enum { MULTIPLY, ACCUMULATE, SCAN, HOLD, SOFTMAX, GELU, NORM, TRANSPOSE, EMBED, TOTAL, PARTS };
 
@@ -60,76 +58,39 @@ static void embed(const int16_t *x, uint32_t pairs, const int16_t *w, uint32_t s
     TIMED(EMBED, real->embed(x, pairs, w, shift, add, n, out, peak));
 }
 
-static const dk_fixed_kernels counting = {multiply, accumulate, scan,      hold, softmax,
-                                          gelu,     add_norm,   transpose, embed};
-
-static FILE *file;
-
-static void *take(size_t count, size_t size) {
-    void *p = malloc(count * size + 1);
-    if (!p || fread(p, size, count, file) != count) exit(2);
-    return p;
-}
-
-static const int16_t *shorts(size_t count) { return (const int16_t *)take(count, 2); }
-
-static dk_fixed_layer_source layer(size_t d, size_t m) {
-    dk_fixed_layer_source s = {0};
-    s.q = shorts(d * d), s.k = shorts(d * d), s.v = shorts(d * d);
-    s.proj = shorts(d * d), s.proj_bias = shorts(d);
-    s.mlp_in = shorts(d * m), s.mlp_in_bias = shorts(m);
-    s.mlp_out = shorts(m * d), s.mlp_out_bias = shorts(d);
-    s.norm1 = shorts(d), s.norm1_bias = shorts(d), s.norm2 = shorts(d), s.norm2_bias = shorts(d);
-    return s;
-}
-
-static void set_numbers(dk_fixed_layer_source *s, const uint32_t *n) {
-    s->norm1_epsilon = n[0], s->norm2_epsilon = n[1], s->norm1_shift = n[2], s->norm2_shift = n[3];
-    s->key_shift = n[4], s->score_bits = n[5], s->hidden_bits = n[6];
-    s->sum1_shift = n[7], s->sum2_shift = n[8];
-}
+static const dk_fixed_kernels counting = {multiply, accumulate, scan,      hold,  softmax,
+                                          gelu,     add_norm,   transpose, embed, NULL};
 
 int main(int argc, char **argv) {
-    if (argc != 3 || !(file = fopen(argv[1], "rb"))) return 2;
-    const uint32_t *n = (const uint32_t *)take(9, 4);
-    const dk_config c = {n[0], n[1], n[2], n[3], n[4], n[5], n[6]};
-    dk_fixed_source source = {0};
-    source.embed = shorts((size_t)c.features * c.dim);
-    source.positions = shorts((size_t)(c.frames + 1) * c.dim);
-    source.head = shorts((size_t)c.dim * c.labels);
-    dk_fixed_layer_source *layers = (dk_fixed_layer_source *)malloc(c.layers * sizeof *layers);
-    for (uint32_t l = 0; l < c.layers; l++) layers[l] = layer(c.dim, c.mlp);
-    source.head_bias = (const int32_t *)take(c.labels, 4);
-    const uint32_t *numbers = (const uint32_t *)take(1 + 9 * c.layers, 4);
-    source.embed_shift = numbers[0];
-    for (uint32_t l = 0; l < c.layers; l++) set_numbers(&layers[l], numbers + 1 + 9 * l);
-    source.layers = layers;
-    const int32_t *thresholds = (const int32_t *)take((size_t)n[8] * c.layers * DK_SITES, 4);
+    FILE *file = argc == 3 ? fopen(argv[1], "rb") : NULL;
+    if (!file) return 2;
+    const fixed_file f = read_file(file);
+    const dk_config c = f.config;
+    const int32_t *thresholds = f.thresholds;
     size_t each = (size_t)c.frames * c.features, size = dk_fixed_model_size(&c);
-    const int16_t *clips = shorts(n[7] * each);
     size_t scratch_size = dk_fixed_scratch_size(&c);
     void *memory = malloc(size), *scratch = malloc(scratch_size);
     int32_t *logits = (int32_t *)malloc(c.labels * sizeof *logits);
     const dk_fixed_model *ready;
-    if (dk_fixed_init(memory, size, &c, &source, dk_isa_best(), &ready)) return 2;
+    if (dk_fixed_init(memory, size, &c, &f.source, dk_isa_best(), &ready)) return 2;
     dk_fixed_model timed = *ready;
     real = ready->kernels;
     timed.kernels = &counting;
-    for (uint32_t s = 0; s < n[8]; s++, thresholds += c.layers * DK_SITES) {
+    for (uint32_t s = 0; s < f.settings; s++, thresholds += c.layers * DK_SITES) {
         uint64_t sum[PARTS] = {0};
-        for (uint32_t i = 0; i < n[7]; i++) {
+        for (uint32_t i = 0; i < f.count; i++) {
             uint64_t fewest[PARTS];
             for (int p = 0; p < PARTS; p++) fewest[p] = UINT64_MAX;
             for (int r = 0; r < 2 * atoi(argv[2]); r++) { /* the total is taken without counting */
                 memset(ticks, 0, sizeof ticks);
-                TIMED(TOTAL, dk_fixed_run(r % 2 ? &timed : ready, clips + i * each, thresholds,
+                TIMED(TOTAL, dk_fixed_run(r % 2 ? &timed : ready, f.clips + i * each, thresholds,
                                           scratch, scratch_size, logits, NULL));
                 for (int p = 0; p < PARTS; p++)
                     if ((p != TOTAL) == r % 2 && ticks[p] < fewest[p]) fewest[p] = ticks[p];
             }
             for (int p = 0; p < PARTS; p++) sum[p] += fewest[p];
         }
-        for (int p = 0; p < PARTS; p++) printf("%.0f ", (double)sum[p] / n[7]);
+        for (int p = 0; p < PARTS; p++) printf("%.0f ", (double)sum[p] / f.count);
         printf("\n");
     }
     return 0;

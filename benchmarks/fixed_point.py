@@ -6,9 +6,11 @@
 
 `speed` pins the process to one core and lets the two engines take turns clip by clip. The fastest
 of all rounds counts for each clip, and the median over the clips is printed. `agreement` runs the
-whole test set and prints how many answers are right and how many are the same. `parts` prints the
-time of each part of the fixed-point engine; it needs a C compiler and x86. The scales come from 300
-clips: the validation clips of `--calibration`, or clips of the test set.
+whole test set and prints how many answers are right, how many are the same, how many become wrong
+and right in fixed point, and the probability of as uneven a split by chance (sign test). With
+`--scalar` it also compares the float engine with itself: plain C kernels against vector kernels.
+`parts` prints the time of each part of the fixed-point engine; it needs a C compiler and x86. The
+scales are those of the model, or come from 300 validation clips of `--calibration`.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +33,10 @@ from deltakwt.core.fixed_engine import FixedEngine, native_numbers, native_tenso
 from deltakwt.core.fixed_scales import calibrate, fixed_thresholds, silent_features
 from deltakwt.core.model import load
 from deltakwt.core.native import model_sizes
-from deltakwt.core.setting import ALL_SITES, Setting, Thresholds
+from deltakwt.core.setting import ALL_SITES, DENSE, FrontEndSetting, Setting, Thresholds
 from deltakwt.data import speech_commands as dataset
 from deltakwt.weights.folder import load_weights
-from deltakwt.weights.registry import resolve
+from deltakwt.weights.registry import find_scales, resolve
 
 NATIVE = Path(__file__).parent.parent / "native"
 
@@ -50,24 +54,29 @@ def main() -> None:
     parser.add_argument("--profiles", nargs="+", default=["dense", "accurate", "fast"])
     parser.add_argument("--isa", help="instruction set of both engines; the best one if not given")
     parser.add_argument("--weight-bits", type=int, choices=[8, 16], default=16)
+    parser.add_argument("--scalar", action="store_true", help="also compare float with float")
     options = parser.parse_args()
     path = resolve(options.model)
-    weights, model = load_weights(path), load(path)
+    weights, model = load_weights(path), load(path, arithmetic="float")
     config, tensors = weights.config, weights.tensors
     exact = Engine(config, tensors, options.isa)
-    scales = calibrate(config, tensors, calibration_features(exact, options))
-    fixed = FixedEngine(config, tensors, scales, options.isa, options.weight_bits)
+    scales = find_scales(path, weights)
+    if options.calibration:
+        scales = calibrate(config, tensors, calibration_features(exact, options.calibration))
+    if scales is None:
+        sys.exit(f"{options.model}: has no scales; give --calibration, or see deltakwt quantize")
+    fixed = FixedEngine(config, tensors, scales, options.isa, weight_bits=options.weight_bits)
     profiles = {
-        name: None if name == "dense" else model.profiles[name].setting.thresholds
+        name: DENSE if name == "dense" else model.profiles[name].setting
         for name in options.profiles
     }
+    options.tensors = tensors
     reports = {"speed": speed, "agreement": agreement, "parts": parts}
     reports[options.what](exact, fixed, profiles, options)
 
 
-def calibration_features(engine: Engine, options: argparse.Namespace) -> np.ndarray:
-    split = "val" if options.calibration else "test"
-    manifest = dataset.draw(options.calibration or options.data, split, "zero", limit=300)
+def calibration_features(engine: Engine, data: Path) -> np.ndarray:
+    manifest = dataset.draw(data, "val", "zero", limit=300)
     return np.stack([engine.features(dataset.read(manifest, clip)) for clip in manifest.clips])
 
 
@@ -80,14 +89,15 @@ def word_features(engine: Engine, options: argparse.Namespace) -> np.ndarray:
 def speed(
     exact: Engine,
     fixed: FixedEngine,
-    profiles: dict[str, Thresholds | None],
+    profiles: dict[str, Setting],
     options: argparse.Namespace,
 ) -> None:
     os.sched_setaffinity(0, {0})
     clips = word_features(exact, options)
     print("| profile | clips | float, us | fixed, us | ratio |")
     print("|---|---|---|---|---|")
-    for name, thresholds in profiles.items():
+    for name, setting in profiles.items():
+        thresholds = setting.thresholds
         for kind, features in (("words", clips), ("silence", silent_features(exact.config)[None])):
             table = thresholds and fixed_thresholds(exact.config, fixed.scales, thresholds)
             integers = fixed.quantized(features)
@@ -96,7 +106,7 @@ def speed(
                 exact.logits(x[i], theta)
 
             def run_fixed(i: int, x: Any = integers, theta: Any = table) -> None:
-                fixed._native.batch(x[i : i + 1], theta, 1, False)
+                fixed._fixed.batch(x[i : i + 1], theta, 1, False)
 
             best = fastest((run_float, run_fixed), len(features), options.rounds)
             a, b = (1e6 * float(np.median(times)) for times in best)
@@ -118,27 +128,48 @@ def fastest(runs: tuple[Callable[[int], None], ...], clips: int, rounds: int) ->
 def agreement(
     exact: Engine,
     fixed: FixedEngine,
-    profiles: dict[str, Thresholds | None],
+    profiles: dict[str, Setting],
     options: argparse.Namespace,
 ) -> None:
     manifest = dataset.draw(options.data, "test", "zero")
-    features = np.stack([exact.features(dataset.read(manifest, c)) for c in manifest.clips])
     labels = np.array([exact.config.labels.index(clip.label) for clip in manifest.clips])
+    made: dict[FrontEndSetting, np.ndarray] = {}
     print(
-        "| profile | right, float | right, fixed | same answer | logits: median, most | limited |"
+        "| profile | right, float | right, fixed | become wrong, right (by chance) | same answer"
+        " | logits: median, most | limited |"
     )
-    print("|---|---|---|---|---|---|")
-    for name, thresholds in profiles.items():
-        a = exact.batch(features, Setting(thresholds)).logits
-        got = fixed.batch(features, Setting(thresholds))
-        b, apart = got.logits, np.abs(a - got.logits).max(axis=1)
-        same = int((a.argmax(axis=1) == b.argmax(axis=1)).sum())
-        right = [int((logits.argmax(axis=1) == labels).sum()) for logits in (a, b)]
-        print(
-            f"| {name} | {right[0]} | {right[1]} | {same} of {len(a)} ({100 * same / len(a):.2f}%)"
-            f" | {np.median(apart):.3f}, {apart.max():.2f} | {int((got.saturated > 0).sum())} |",
-            flush=True,
-        )
+    print("|---|---|---|---|---|---|---|")
+    for name, setting in profiles.items():
+        front_end = setting.front_end
+        if front_end not in made:
+            sounds = (dataset.read(manifest, clip) for clip in manifest.clips)
+            made = {front_end: np.stack([exact.features(sound, front_end) for sound in sounds])}
+        features = made[front_end]
+        a, got = exact.batch(features, setting).logits, fixed.batch(features, setting)
+        limited = int((got.saturated > 0).sum())
+        print(compared(name, labels, a, got.logits) + f" {limited} |", flush=True)
+        if options.scalar:
+            plain = Engine(exact.config, options.tensors, "scalar").batch(features, setting).logits
+            print(compared(f"{name}, float, plain C", labels, a, plain) + " |", flush=True)
+
+
+def compared(name: str, labels: np.ndarray, a: np.ndarray, b: np.ndarray) -> str:
+    """Return a row of the table: logits b against logits a."""
+    first, second, apart = a.argmax(axis=1), b.argmax(axis=1), np.abs(a - b).max(axis=1)
+    right = first == labels, second == labels
+    lost, won = int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())
+    same = int((first == second).sum())
+    return (
+        f"| {name} | {right[0].sum()} | {right[1].sum()} | {lost}, {won}"
+        f" (p = {sign_test(lost, won):.2f}) | {same} of {len(a)} ({100 * same / len(a):.2f}%)"
+        f" | {np.median(apart):.3f}, {apart.max():.2f} |"
+    )
+
+
+def sign_test(lost: int, won: int) -> float:
+    """Return the probability of a split at least as uneven if both are equally likely."""
+    both, fewer = lost + won, min(lost, won)
+    return min(1.0, 2.0 * sum(comb(both, k) for k in range(fewer + 1)) / 2.0**both)
 
 
 PARTS = "products of whole rows, of deltas, scan, hold, softmax, GELU, LayerNorm, transposition"
@@ -154,26 +185,14 @@ VECTORS = {
 def parts(
     exact: Engine,
     fixed: FixedEngine,
-    profiles: dict[str, Thresholds | None],
+    profiles: dict[str, Setting],
     options: argparse.Namespace,
 ) -> None:
     clips = fixed.quantized(word_features(exact, options))
-    dense = np.full((exact.config.layers, len(ALL_SITES)), -1, np.int32)
-    tables = [
-        dense if t is None else fixed_thresholds(exact.config, fixed.scales, t)
-        for t in profiles.values()
-    ]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with open(folder / "model", "wb") as file:
-            sizes = [*model_sizes(exact.config), len(clips), len(tables)]
-            np.array(sizes, np.uint32).tofile(file)
-            for tensor in native_tensors(fixed.weights):
-                tensor.tofile(file)
-            fixed.weights.head_bias.astype(np.int32).tofile(file)
-            native_numbers(fixed.weights).tofile(file)
-            np.array(tables, np.int32).tofile(file)
-            clips.tofile(file)
+        settings = [setting.thresholds for setting in profiles.values()]
+        write_model(folder / "model", fixed, settings, clips)
         program = compile_parts(folder)
         command = ["taskset", "-c", "0", program, folder / "model", str(options.rounds)]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -182,6 +201,25 @@ def parts(
     print("|---" * (len(names) + 1) + "|")
     for profile, line in zip(profiles, printed.splitlines(), strict=True):
         print(f"| {profile} | " + " | ".join(f"{int(n) / 1e3:.0f}" for n in line.split()) + " |")
+
+
+def write_model(
+    path: Path, engine: FixedEngine, settings: list[Thresholds | None], clips: np.ndarray
+) -> None:
+    """Write what fixed_file.h reads."""
+    dense = np.full((engine.config.layers, len(ALL_SITES)), -1, np.int32)
+    tables = [
+        dense if t is None else fixed_thresholds(engine.config, engine.scales, t) for t in settings
+    ]
+    with open(path, "wb") as file:
+        sizes = [*model_sizes(engine.config), len(clips), len(tables)]
+        np.array(sizes, np.uint32).tofile(file)
+        for tensor in native_tensors(engine.weights):
+            tensor.tofile(file)
+        engine.weights.head_bias.astype(np.int32).tofile(file)
+        native_numbers(engine.weights).tofile(file)
+        np.array(tables, np.int32).tofile(file)
+        clips.tofile(file)
 
 
 def compile_parts(folder: Path) -> Path:

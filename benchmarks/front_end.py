@@ -192,7 +192,7 @@ def main() -> None:
     )  # fmt: skip
     options = parser.parse_args()
     tables = {"clips": clips_table, "white": white_table, "streams": streams_table}
-    tables[options.table](deltakwt.load(options.model), options)
+    tables[options.table](deltakwt.load(options.model, arithmetic="float"), options)
 
 
 if __name__ == "__main__":

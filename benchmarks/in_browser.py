@@ -2,11 +2,13 @@
 
 python benchmarks/in_browser.py [--rounds 5] [--clips 100]
 
-Every round runs the native engine (the kernels of this processor), Node and headless Chromium one
-after the other on the same second of sound, from samples to logits. Times are of the processor, not
-of the wall, so that other work on the machine disturbs them less; those of Chromium are of all its
-processes and include the messages to the worker. The table has medians over rounds. It also prints
-what the page transfers, and when it shows its first word after it was opened.
+Every round runs the native engines (the kernels of this processor), Node and headless Chromium one
+after the other on the same second of sound, from samples to logits, in floats and in fixed point.
+Times are of the processor, not of the wall, so that other work on the machine disturbs them less;
+those of Chromium are of all its processes and include the messages to the worker. "Worker" is the
+time of the same calls by the clock of Chromium's worker, which is right on an idle machine. The
+table has medians over rounds and ratios to the native engine in floats. It also prints what the
+page transfers, and when it shows its first word after it was opened in a new browser.
 """
 
 from __future__ import annotations
@@ -36,10 +38,15 @@ sys.path.insert(0, str(PROJECT / "tests"))
 from web.browser import Page, open_browser  # noqa: E402
 
 CLIP = PROJECT / "examples" / "clips" / "yes.flac"
+SENTENCE = PROJECT / "examples" / "clips" / "sentence.flac"
 SETTINGS = ("", "dense")  # the model's own, and dense
+FILES = {"fixed": "models/0.dkw", "float": "models/0-float.dkw"}
 RUN = """
 const run = async (spotter, samples, setting, clips) => {
-  for (let i = 0; i < clips; i++) await spotter.explain(samples, setting ? { setting } : {});
+  const options = setting ? { setting } : {};
+  let ms = 0;
+  for (let i = 0; i < clips; i++) ms += (await spotter.explain(samples, options)).ms;
+  return ms / clips;
 };
 """
 
@@ -71,15 +78,15 @@ def node(model: Path, sound: Path, setting: str, clips: int) -> float:
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
-def chromium(page: Page, setting: str, clips: int) -> float:
-    """Return the same for the page that is open."""
+def chromium(page: Page, arithmetic: str, setting: str, clips: int) -> tuple[float, float]:
+    """Return the same for the page that is open, and by the clock of its worker."""
     code = f"""(async () => {{ {RUN}
-      await run(window.spotter, window.clip, {json.dumps(setting)}, {clips});
+      return await run(window.spotters.{arithmetic}, window.clip, {json.dumps(setting)}, {clips});
     }})()"""
     page.evaluate(code)
     begun = processor_seconds(page.process)
-    page.evaluate(code)
-    return 1e3 * (processor_seconds(page.process) - begun) / clips
+    inside = float(page.evaluate(code))
+    return 1e3 * (processor_seconds(page.process) - begun) / clips, inside
 
 
 def processor_seconds(process: int) -> float:
@@ -98,21 +105,28 @@ def processor_seconds(process: int) -> float:
     return sum(ticks.get(number, 0) for number in family) / os.sysconf("SC_CLK_TCK")
 
 
-def prepare(page: Page, server: Server) -> float:
-    """Load the package in the page; return the seconds from opening to the first word."""
+def first_word(server: Server) -> float:
+    """Return the seconds from opening the page in a new browser to its first word."""
+    with open_browser() as page:
+        page.go(server.url)
+        page.wait("performance.getEntriesByName('word').length")
+        return float(page.evaluate("performance.getEntriesByName('word')[0].startTime")) / 1e3
+
+
+def prepare(page: Page, server: Server) -> None:
+    """Load the package and the clip in the page, which hears nothing meanwhile."""
     page.go(server.url)
-    page.wait("performance.getEntriesByName('word').length")
-    seconds = page.evaluate("performance.getEntriesByName('word')[0].startTime") / 1e3
+    page.wait("document.getElementById('status')?.textContent.startsWith('sentence:')")
     page.evaluate(
-        """(async () => {
-          const { load } = await import('./deltakwt/index.js');
-          window.spotter = await load('models/0.dkw');
-          const data = await (await fetch('sounds/0.wav')).arrayBuffer();
-          const decoded = await new OfflineAudioContext(1, 1, 16000).decodeAudioData(data);
-          window.clip = decoded.getChannelData(0).slice(0, 16000);
-        })()"""
+        f"""(async () => {{
+          const {{ load }} = await import('./deltakwt/index.js');
+          const {{ readWav }} = await import('./sound.js');
+          window.spotters = {{}};
+          for (const [name, url] of Object.entries({json.dumps(FILES)}))
+            window.spotters[name] = await load(url);
+          window.clip = readWav(await (await fetch('sounds/1.wav')).arrayBuffer()).slice(0, 16000);
+        }})()"""
     )
-    return float(seconds)
 
 
 def main() -> None:
@@ -121,30 +135,39 @@ def main() -> None:
     parser.add_argument("--clips", type=int, default=100)
     parser.add_argument("--model", default="kwt-1")
     given = parser.parse_args()
-    model, clip = load(given.model), read_clip(CLIP)
-    server = Server(Site.of([given.model], [CLIP]))
+    models = {name: load(given.model, arithmetic=name) for name in ("float", "fixed")}
+    clip, isa = read_clip(CLIP), models["float"].engine.isa
+    server = Server(Site.of([given.model], [SENTENCE, CLIP]))
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    data = {name: server.site.files[path]() for name, path in FILES.items()}
     engine = len(gzip.compress((web_folder() / "deltakwt-relaxed.wasm").read_bytes()))
-    weights = len(server.site.files["models/0.dkw"]())
+    print(f"engine {engine} bytes (gzip), model {len(data['fixed'])} bytes")
+    first = sorted(first_word(server) for _ in range(given.rounds))
+    print(f"first word after {first[len(first) // 2]:.2f} s, {first[0]:.2f} to {first[-1]:.2f} s")
     times: dict[tuple[str, str], list[float]] = {}
     with tempfile.TemporaryDirectory() as folder, open_browser() as page:
-        stored, sound = Path(folder) / "model.dkw", Path(folder) / "sound.f32"
-        stored.write_bytes(server.site.files["models/0.dkw"]())
+        sound = Path(folder) / "sound.f32"
         clip.tofile(sound)
-        first = prepare(page, server)
+        prepare(page, server)
+        for name, content in data.items():
+            (Path(folder) / f"{name}.dkw").write_bytes(content)
         for _ in range(given.rounds):
             for setting in SETTINGS:
-                for name, value in (
-                    (f"native, {model.engine.isa}", native(model, clip, setting, given.clips)),
-                    ("Node", node(stored, sound, setting, given.clips)),
-                    ("Chromium", chromium(page, setting, given.clips)),
-                ):
-                    times.setdefault((setting or str(model.setting), name), []).append(value)
-    print(f"engine {engine} bytes (gzip), model {weights} bytes; first word after {first:.2f} s")
+                for name, model in models.items():
+                    stored = Path(folder) / f"{name}.dkw"
+                    outside, inside = chromium(page, name, setting, given.clips)
+                    for place, value in (
+                        (f"native {isa}", native(model, clip, setting, given.clips)),
+                        ("Node", node(stored, sound, setting, given.clips)),
+                        ("Chromium", outside),
+                        ("Worker", inside),
+                    ):
+                        key = (setting or str(model.setting), f"{place}, {name}")
+                        times.setdefault(key, []).append(value)
     for (setting, name), values in times.items():
-        base = statistics.median(times[setting, f"native, {model.engine.isa}"])
+        base = statistics.median(times[setting, f"native {isa}, float"])
         middle = statistics.median(values)
-        print(f"{setting:>12}  {name:<14} {middle:7.3f} ms  {middle / base:5.2f}x")
+        print(f"{setting:>12}  {name:<20} {middle:7.3f} ms  {middle / base:5.2f}x")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ OPENVINO, LITERT = "OpenVINO f32", "LiteRT XNNPACK"
 def main() -> None:
     options = _arguments()
     path = resolve(options.model)
-    model, weights, data = load(path), load_weights(path), Path(options.data)
+    weights, data = load_weights(path), Path(options.data)
+    model = load(path, arithmetic="float")
     accurate, room = model.profiles[options.profile], model.profiles[options.room]
     say = lambda text: print(f"... {text}", file=sys.stderr)  # noqa: E731
     peers = ("ort", "openvino", "litert")

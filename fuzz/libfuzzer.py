@@ -58,7 +58,11 @@ def replay(name: str, corpus: Path) -> None:
 
 def _export(folder: Path) -> None:
     """Export a small random model as C."""
+    import numpy as np
+
     from deltakwt.core.config import Config
+    from deltakwt.core.engine import Engine
+    from deltakwt.core.fixed_scales import calibrate
     from deltakwt.core.setting import FrontEndSetting, Setting, Thresholds
     from deltakwt.export.folder import write_folder
     from deltakwt.export.model import Export
@@ -70,5 +74,8 @@ def _export(folder: Path) -> None:
     setting = Setting(thresholds, FrontEndSetting(smooth=True, floor=2.0), "fuzz")
     decision = Decision(on=0.5, off=0.3)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    tensors = random_tensors(config)
-    write_folder(Export("fuzz", config, tensors, "int8", setting, decision), folder)
+    tensors = {name: 0.2 * tensor for name, tensor in random_tensors(config).items()}
+    noise = np.random.default_rng(0).normal(0, 0.1, 16000).astype(np.float32)
+    features = Engine(config, tensors).features(noise, setting.front_end)[None]
+    scales = calibrate(config, tensors, features)
+    write_folder(Export("fuzz", config, tensors, "int8", setting, decision, scales), folder)

@@ -24,6 +24,20 @@ float loudest(Floats samples) {
     return most;
 }
 
+// sizes (7) -> bytes (DK_SITES, 2): the reference of each site, and its running result
+Array<uint64_t> state_bytes(std::vector<uint32_t> sizes) {
+    if (sizes.size() != 7) throw std::invalid_argument("config: needs seven sizes");
+    const dk_config config = {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6]};
+    if (!dk_scratch_size(&config)) check(DK_BAD_CONFIG, "config");
+    auto bytes = new_array<uint64_t>({DK_SITES, 2});
+    for (int site = 0; site < DK_SITES; site++) {
+        dk_state_bytes found = dk_state_size(&config, dk_site(site));
+        bytes.data()[2 * site] = found.reference;
+        bytes.data()[2 * site + 1] = found.running;
+    }
+    return bytes;
+}
+
 std::vector<std::string> isas() {
     std::vector<std::string> names;
     for (int isa = 0; isa < DK_ISAS; isa++)
@@ -234,13 +248,15 @@ class FloatStreamRunner : public StreamRunner {
   public:
     FloatStreamRunner(const Model &model, nb::object thresholds, const FrontEnd &frontend,
                       bool smooth, double floor, double quantile, uint32_t hop, float reuse,
-                      uint32_t onset, uint32_t outliers, Floats word_posteriors)
+                      uint32_t onset, uint32_t outliers, Floats word_posteriors, uint32_t span,
+                      Floats needed)
         : StreamRunner(model.get()->config.labels, dk_stream_runner_size(&model.get()->config),
-                       word_posteriors) {
+                       word_posteriors, needed) {
         Floats held;
         const float *theta = model.thresholds_of(thresholds, held);
-        const dk_stream_options options = {{smooth, floor, quantile}, hop, reuse, onset, outliers,
-                                           word_posteriors.data()};
+        const dk_stream_options options = {
+            {smooth, floor, quantile}, hop,  reuse,        onset, outliers,
+            word_posteriors.data(),    span, needed.data()};
         check(dk_stream_runner_init(memory_.data(), memory_.size(), model.get(), frontend.get(),
                                     theta, &options, &runner_),
               "stream runner");
@@ -257,6 +273,7 @@ NB_MODULE(_native, m) {
     m.def("isas", &isas);
     m.def("best_isa", [] { return dk_isa_name(dk_isa_best()); });
     m.def("loudest", &loudest, nb::arg("samples"));
+    m.def("state_bytes", &state_bytes, nb::arg("sizes"));
     nb::class_<FrontEnd>(m, "FrontEnd")
         .def(nb::init<const std::string &>(), nb::arg("isa"))
         .def("features", &FrontEnd::features, nb::arg("audio"), nb::arg("smooth"), nb::arg("floor"),
@@ -280,11 +297,11 @@ NB_MODULE(_native, m) {
     nb::class_<StreamRunner>(m, "StreamRunner").def("push", &StreamRunner::push, nb::arg("audio"));
     nb::class_<FloatStreamRunner, StreamRunner>(m, "FloatStreamRunner")
         .def(nb::init<const Model &, nb::object, const FrontEnd &, bool, double, double, uint32_t,
-                      float, uint32_t, uint32_t, Floats>(),
+                      float, uint32_t, uint32_t, Floats, uint32_t, Floats>(),
              nb::keep_alive<1, 2>(), nb::keep_alive<1, 4>(), nb::arg("model"),
              nb::arg("thresholds").none(), nb::arg("frontend"), nb::arg("smooth"), nb::arg("floor"),
              nb::arg("quantile"), nb::arg("hop"), nb::arg("reuse"), nb::arg("onset"),
-             nb::arg("outliers"), nb::arg("word_posteriors"));
+             nb::arg("outliers"), nb::arg("word_posteriors"), nb::arg("span"), nb::arg("needed"));
     bind_training(m);
     bind_fixed(m);
 }

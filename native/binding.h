@@ -141,10 +141,10 @@ class StreamRunner {
     }
 
   protected:
-    StreamRunner(uint32_t labels, size_t size, const Floats &word_posteriors)
+    StreamRunner(uint32_t labels, size_t size, const Floats &word_posteriors, const Floats &needed)
         : labels_(labels), memory_(size) {
-        if (word_posteriors.size() != labels)
-            throw std::invalid_argument("word_posteriors: needs one value per label");
+        if (word_posteriors.size() != labels || needed.size() != labels)
+            throw std::invalid_argument("word_posteriors, needed: one value per label each");
     }
 
     uint32_t labels_;

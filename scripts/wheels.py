@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -168,8 +169,17 @@ def headers(interpreter: Interpreter, target: Target, folder: Path) -> Path:
     if target.system == "Windows":
         (include / "pyconfig.h").write_text(WINDOWS_PYCONFIG)
     else:
-        shutil.copyfile(interpreter.config, include / "pyconfig.h")
+        shutil.copyfile(real_pyconfig(interpreter), include / "pyconfig.h")
     return include
+
+
+def real_pyconfig(interpreter: Interpreter) -> Path:
+    """Return pyconfig.h; Debian's only includes that of the processor, from another folder."""
+    for name in re.findall(r"include <(\S+/pyconfig\.h)>", interpreter.config.read_text()):
+        path = interpreter.include.parent / name
+        if path.is_file():
+            return path
+    return interpreter.config
 
 
 def import_library(interpreter: Interpreter, folder: Path) -> Path:
@@ -249,7 +259,11 @@ def toolchain(interpreter: Interpreter, target: Target, folder: Path) -> Path:
         "set(CMAKE_SHARED_MODULE_SUFFIX .so)",
         # clang 18 to 21 enables 512-bit vectors separately when a feature is named by itself
         "set(DK_AVX512_MORE -mevex512)",
+        # Asked for a list of headers, zig compiles again what it has in its cache.
+        f'set(CMAKE_USER_MAKE_RULES_OVERRIDE "{folder}/rules.cmake")',
     ]
+    rules = [f'set(CMAKE_DEPFILE_FLAGS_{language} "")' for language in ("C", "CXX")]
+    (folder / "rules.cmake").write_text("\n".join(rules) + "\n")
     if target.system == "Windows":
         kind = "SABI_LIBRARY" if interpreter.stable else "LIBRARY"
         library = import_library(interpreter, folder)
@@ -268,11 +282,13 @@ def build(interpreter: Interpreter, target: Target, work: Path, out: Path) -> Pa
     folder = work / f"{target.name}-{interpreter.environment.name}"
     made = folder / "made"
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(made, ignore_errors=True)
+    for old in (made, folder / "build"):  # zig's cache knows what need not be compiled again
+        shutil.rmtree(old, ignore_errors=True)
     log = folder / "log.txt"
+    tools = toolchain(interpreter, target, folder)
     command = [interpreter.python, "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps",
-               "-w", made, f"-Cbuild-dir={folder / 'build'}",
-               f"-Ccmake.define.CMAKE_TOOLCHAIN_FILE={toolchain(interpreter, target, folder)}",
+               "-w", made, f"--config-settings=build-dir={folder / 'build'}",
+               f"--config-settings=cmake.define.CMAKE_TOOLCHAIN_FILE={tools}",
                PROJECT]  # fmt: skip
     environment = dict(os.environ, PATH=f"{interpreter.python.parent}:{os.environ['PATH']}")
     with log.open("w") as output:

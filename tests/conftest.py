@@ -21,13 +21,15 @@ from deltakwt.data.speech_commands import split_of
 from deltakwt.weights.folder import Weights, random_tensors, save_folder
 from deltakwt.weights.registry import SHIPPED
 
-# No deadline: the machine may be busy. No chance: what passes here passes everywhere.
+# No deadline, because the machine may be busy; the same examples in every run.
 settings.register_profile("deltakwt", deadline=None, derandomize=True)
 settings.load_profile("deltakwt")
 
-# A shell starts background jobs with SIGINT ignored, and their children inherit that.
+# A shell starts background jobs with SIGINT ignored, nohup with SIGHUP, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 PROJECT = Path(__file__).parent.parent
 CLIPS = PROJECT / "examples" / "clips"

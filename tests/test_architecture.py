@@ -1,22 +1,27 @@
-"""The import graph: packages build on each other in one direction, and torch stays in training."""
+"""The import graph, the sizes of files, and the architecture page."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from conftest import PROJECT
+
+import deltakwt
 
 SOURCE = PROJECT / "src" / "deltakwt"
 
 # A module may import from its own layer and from the layers before it.
 LAYERS = (
     ("core",),
-    ("audio", "files", "locks", "provenance", "text"),
+    ("audio", "files", "locks", "logs", "provenance", "text"),
     ("weights",),
     ("listen",),
     ("data",),
@@ -158,5 +163,26 @@ def test_importing_is_light(name: str) -> None:
 
 
 def test_files_are_of_a_readable_size() -> None:
-    sizes = {name: len(path.read_text().splitlines()) for name, path in modules().items()}
-    assert not {name: size for name, size in sizes.items() if size > 350}
+    core = [path for path in (PROJECT / "native" / "src").rglob("*") if path.suffix in (".c", ".h")]
+    assert len(core) > 20
+    sizes = {path: len(path.read_text().splitlines()) for path in [*modules().values(), *core]}
+    assert not {path: size for path, size in sizes.items() if size > 350}
+
+
+def test_the_steps_of_the_architecture_page_name_existing_functions() -> None:
+    text = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    steps = text.partition("## One clip, step by step")[2].partition("## Definitions")[0]
+    in_c = "".join(path.read_text() for path in (PROJECT / "native" / "src").rglob("*.c"))
+    c_names = set(re.findall(r"`(dk_\w+|feed_forward)`", steps))
+    assert len(c_names) >= 12
+    for name in c_names:
+        assert re.search(rf"^\w[\w *]*\b{name}\(", in_c, re.MULTILINE), name
+    packages = "|".join(name for names in LAYERS[:-2] for name in names)
+    python_names = set(re.findall(rf"`((?:{packages})\.[\w.]+)`", steps))
+    assert len(python_names) >= 15
+    for name in python_names:
+        found: object = deltakwt
+        for part in name.split("."):
+            if isinstance(found, ModuleType) and not hasattr(found, part):
+                importlib.import_module(f"{found.__name__}.{part}")
+            found = getattr(found, part)

@@ -49,6 +49,16 @@ def test_h_is_help_for_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Usage: deltakwt models" in capsys.readouterr().out
 
 
+def test_lists_of_commands_hold_whole_sentences(deltakwt: Run) -> None:
+    for group in ((), ("models",), ("data",), ("serve",)):
+        shown = deltakwt(*group, "--help", COLUMNS="80").stdout
+        commands = shown.partition("Commands:")[2].strip().splitlines()
+        assert len(commands) >= 2
+        for line in commands:
+            assert re.fullmatch(r" *\w+  +[A-Z].*\.", line), line
+            assert not line.endswith("..."), line
+
+
 def test_clips_is_a_number_of_clips_in_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     found = []
     for verb in VERBS:
@@ -85,7 +95,7 @@ def test_only_the_module_of_the_wanted_verb_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1][1:-1].replace("'", "").split(", "))
-    shared = {f"deltakwt.cli.{name}" for name in ("common", "exit_codes", "output")}
+    shared = {f"deltakwt.cli.{name}" for name in ("common", "exit_codes", "options")}
     assert loaded - shared == {"deltakwt.cli.doctor"}
 
 

@@ -165,6 +165,18 @@ def test_data_get_and_info(deltakwt: Run, site: Site, test_set: Path, tmp_path: 
     assert [path.name for path in (tmp_path / "d").iterdir()] == [folder.name]
 
 
+def test_the_source_of_a_data_folder_is_escaped(deltakwt: Run, test_set: Path) -> None:
+    stated = test_set / "SOURCE.json"
+    stated.write_text(json.dumps({"name": "a\x1b[31mb", "licence": "free"}))
+    try:
+        shown = deltakwt("data", "info", test_set)
+    finally:
+        stated.unlink()
+    assert shown.returncode == 0, shown.stderr
+    assert "\x1b" not in shown.stdout
+    assert "a\\x1b[31mb" in shown.stdout
+
+
 def test_doctor(deltakwt: Run) -> None:
     done = deltakwt("doctor", "--json")
     assert done.returncode == 0, done.stdout

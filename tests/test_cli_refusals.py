@@ -103,8 +103,9 @@ def test_the_unexpected_is_one_line_too(
     ("arguments", "reason"),
     [
         (["nonsense"], "No such command 'nonsense'"),
-        (["--nonsense"], "No such option: --nonsense"),
-        (["spot"], "Missing argument 'FILE...'"),
+        (["--nonsense"], "No such option: --nonsense. Try: deltakwt --help"),
+        (["macs", "--json=full"], "Option '--json' does not take a value. Try: deltakwt"),
+        (["spot"], "Missing argument 'FILE'"),
         (["spot", "a.wav", "--threads", "-1"], "--threads"),
         (["spot", "a.wav", "--threads", "two"], "--threads"),
         (["models", "show"], "Missing argument 'MODEL'"),

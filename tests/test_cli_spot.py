@@ -59,7 +59,7 @@ def test_spot_counts_macs_and_bytes_with_thresholds(
         "eight": "0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1",
         "per layer": "_".join([",".join(["0.1"] * 12)] * 6),
     }[how]
-    arguments = ("--model", random_model, "--thresholds", text, "--json", "--full")
+    arguments = ("--model", random_model, "--thresholds", text, "--json=full")
     done = deltakwt("spot", CLIPS / "yes.flac", *arguments)
     assert done.returncode == 0, done.stderr
     (entry,) = json.loads(done.stdout)

@@ -64,7 +64,7 @@ def test_the_published_accuracy_on_the_official_test_set(
     model_share: tuple[float, float] | None,
 ) -> None:
     """All 4,890 clips. The authors print 97.51% with their own draw of unknown words."""
-    model = deltakwt.load(arm_kwt1)
+    model = deltakwt.load(arm_kwt1, arithmetic="float")
     model.setting = "dense" if thresholds is None else Thresholds.parse(thresholds)
     found = evaluate(model, draw(shared / "data" / "speech_commands_test_set_v0.02"))
     assert found.clips == 4_890

@@ -175,7 +175,7 @@ def test_executed_count_is_that_of_the_core(size, isa, our_clips):
 
 def test_lists_of_kept_values_give_the_scores_of_the_core(arm_kwt1, our_clips):
     """What is counted is what is computed: the lists of dQ times whole rows of K^."""
-    model = load(arm_kwt1)
+    model = load(arm_kwt1, arithmetic="float")
     thresholds = Thresholds.parse("0.4_0.16_0.29_0_0.0034_0.07_0.47_0.08")
     trace = model.engine.trace(model.engine.features(our_clips[0]), thresholds)
     q, k, scores = (trace[site][6] for site in ("q", "k", "scores"))

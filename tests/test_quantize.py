@@ -15,7 +15,7 @@ import soundfile
 from conftest import CLIPS, Run
 
 import deltakwt
-from deltakwt.core.config import PREFER_FIXED, Config
+from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed_engine import FixedEngine
 from deltakwt.core.model import Model
@@ -64,9 +64,8 @@ def copied(folder: Path, tmp_path: Path) -> Path:
 def test_the_arithmetic_is_chosen_by_load(folder: Path, random_model: Path) -> None:
     assert deltakwt.load(folder, arithmetic="fixed").arithmetic == "fixed"
     assert deltakwt.load(folder, arithmetic="float").arithmetic == "float"
-    expected = "fixed" if PREFER_FIXED else "float"
-    assert deltakwt.load(folder).arithmetic == expected
-    assert f"arithmetic={expected!r}" in repr(deltakwt.load(folder))
+    assert deltakwt.load(folder).arithmetic == "fixed"
+    assert "arithmetic='fixed'" in repr(deltakwt.load(folder))
     assert deltakwt.load(random_model).arithmetic == "float"
     with pytest.raises(DeltakwtError, match="deltakwt quantize"):
         deltakwt.load(random_model, arithmetic="fixed")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 WEB = Path(__file__).parent
@@ -21,6 +22,7 @@ SOURCES = (
     *(NATIVE / "src" / "kernels" / name for name in ("fixed_scalar.c", "fixed_wasm.c")),
     WEB / "src" / "engine.c",
 )
+SMALL = 4_000_000  # bytes of weights
 FLAGS = (
     "-std=c11", "-O3", "-msimd128", "-mexec-model=reactor", "-Wall", "-Wextra",
     "-ffp-contract=off", "-fno-math-errno", "-DDK_HAVE_WASM", "-DDK_MOST_LANES=4",
@@ -47,11 +49,21 @@ def build_page(out: Path, models: list[str], sounds: list[Path]) -> None:
     """Write the page with models and sounds; any file server can serve the folder."""
     from deltakwt.explore.site import Site
 
-    for name, data in Site.of(models, sounds).static_files():
+    for name, data in Site.of(models, sounds, is_kept=True).static_files():
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     print(f"{out}: {sum(p.stat().st_size for p in out.rglob('*') if p.is_file())} bytes")
+
+
+def small_models() -> Iterator[str]:
+    """Yield the shipped models that are small enough for every visitor of a page."""
+    from deltakwt.explore.site import shipped_models
+    from deltakwt.weights.registry import resolve
+
+    for name in shipped_models("kwt-1"):
+        if (resolve(name) / "model.safetensors").stat().st_size < SMALL:
+            yield name
 
 
 def main() -> None:
@@ -61,13 +73,15 @@ def main() -> None:
     engine.add_argument("--out", type=Path, default=WEB, help="the folder to write to")
     page = parts.add_parser("page", help="write the page as static files")
     page.add_argument("--out", type=Path, required=True)
-    page.add_argument("--model", action="append", help="a model; can be repeated (default kwt-1)")
+    page.add_argument(
+        "--model", action="append", help="a model; can be repeated (default: small ones)"
+    )
     page.add_argument("sounds", nargs="*", type=Path, help="sound files to offer as examples")
     given = parser.parse_args()
     if given.part == "engine":
         build_engine(given.out)
     else:
-        build_page(given.out, given.model or ["kwt-1"], given.sounds)
+        build_page(given.out, given.model or list(small_models()), given.sounds)
 
 
 if __name__ == "__main__":

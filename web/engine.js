@@ -4,9 +4,8 @@ import { PRODUCTS, SITES, thresholdTable } from "./setting.js";
 const SECOND = 16000;
 const FEATURES = 40;
 
-/** The modules of each arithmetic: the one for every browser, and the one for relaxed SIMD. Another
- * arithmetic is another module with the same exports. */
-export const MODULES = { float: ["deltakwt.wasm", "deltakwt-relaxed.wasm"] };
+/** The module for every browser with SIMD, and the one for relaxed SIMD. */
+export const MODULES = ["deltakwt.wasm", "deltakwt-relaxed.wasm"];
 
 // The smallest module with an instruction of relaxed SIMD.
 const RELAXED = Uint8Array.of(
@@ -15,10 +14,8 @@ const RELAXED = Uint8Array.of(
 );
 
 /** Returns the file name of the fastest module that this browser can run. */
-export function moduleName(arithmetic) {
-  if (!MODULES[arithmetic])
-    throw new Error(`arithmetic "${arithmetic}": this build has ${Object.keys(MODULES).join(", ")}`);
-  return MODULES[arithmetic][WebAssembly.validate(RELAXED) ? 1 : 0];
+export function moduleName() {
+  return MODULES[WebAssembly.validate(RELAXED) ? 1 : 0];
 }
 
 export class Engine {
@@ -32,6 +29,7 @@ export class Engine {
     this.#check(this.wasm.open_model(at, file.length));
     const [dim, heads, mlp, layers, labels, frames] = this.#words(this.wasm.config(), 7);
     this.config = { dim, heads, mlp, layers, labels, frames, tokens: frames + 1 };
+    this.arithmetic = this.wasm.is_fixed() ? "fixed" : "float";
     this.hop = this.#words(this.wasm.decision(), 1)[0];
     this.#step = this.wasm.window_step();
   }

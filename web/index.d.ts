@@ -68,6 +68,8 @@ export interface Explanation {
 
 export interface ModelDocument {
   name: string;
+  /** In which numbers the layers are computed: 16-bit integers or floats. */
+  arithmetic: "fixed" | "float";
   labels: string[];
   setting: string;
   thresholds: Thresholds | null;
@@ -78,16 +80,16 @@ export interface ModelDocument {
 
 export interface LoadOptions {
   setting?: SettingLike;
-  /** Which engine computes; "float" is the only one of this build. */
-  arithmetic?: "float";
   /** Run in a worker. The default is true where there are workers. */
   worker?: boolean;
   /** Another place of the engine, or a compiled one. */
   wasm?: string | URL | WebAssembly.Module;
 }
 
-/** Loads a web model (`deltakwt export --target web`) from an address or from bytes. */
-export function load(url: string | URL | ArrayBuffer | ArrayBufferView, options?: LoadOptions): Promise<Spotter>;
+/** Loads a web model (`deltakwt export --target web`) from an address or from bytes. The engine is
+ * compiled while a promise of them is waited for. */
+export function load(url: ModelSource | Promise<ModelSource>, options?: LoadOptions): Promise<Spotter>;
+export type ModelSource = string | URL | ArrayBuffer | ArrayBufferView;
 
 /** Finds words in one stream. */
 export class Spotter {
@@ -97,6 +99,7 @@ export class Spotter {
   /** Seconds from one window to the next. */
   readonly hop: number;
   readonly denseMacs: number;
+  readonly arithmetic: "fixed" | "float";
   /** A new setting begins with an empty window; times go on. */
   get setting(): Setting;
   set setting(wanted: SettingLike);
@@ -129,9 +132,9 @@ export class Resampler {
 
 export const SITES: Site[];
 export const PRODUCTS: string[];
-/** The modules of each arithmetic: for every browser, and for relaxed SIMD. */
-export const MODULES: Record<string, [string, string]>;
-export function moduleName(arithmetic: string): string;
+/** The modules: for every browser with SIMD, and for relaxed SIMD. */
+export const MODULES: [string, string];
+export function moduleName(): string;
 export function parseThresholds(text: string): Thresholds;
 export function resolveSetting(document: ModelDocument, wanted?: SettingLike | null): Setting;
-export function readModel(data: ArrayBuffer | ArrayBufferView): Promise<{ document: ModelDocument; file: Uint8Array }>;
+export function readModel(data: ArrayBuffer | ArrayBufferView | Response): Promise<{ document: ModelDocument; file: Uint8Array }>;

@@ -1,8 +1,7 @@
 // @deltakwt/web: words in sound, in the browser and in Node.
+import { makeCalls } from "./calls.js";
 import { moduleName } from "./engine.js";
-import { readModel } from "./model.js";
 import { resolveSetting } from "./setting.js";
-import { Stream } from "./stream.js";
 
 export { MODULES, moduleName } from "./engine.js";
 export { readModel } from "./model.js";
@@ -11,25 +10,24 @@ export { PRODUCTS, SITES, parseThresholds, resolveSetting } from "./setting.js";
 export { Stream } from "./stream.js";
 
 /** Loads a web model and returns a Spotter. See index.d.ts. */
-export async function load(url, { setting, arithmetic = "float", worker = "Worker" in globalThis, wasm } = {}) {
-  const engine = wasm ?? new URL(moduleName(arithmetic), import.meta.url);
-  const [module, data] = await Promise.all([compile(engine), bytes(url)]);
+export async function load(url, { setting, worker = "Worker" in globalThis, wasm } = {}) {
   const remote = worker ? new Remote() : new Local();
-  const about = await remote.call("load", { module, data, setting });
-  return new Spotter(remote, about, resolveSetting(about.document, setting));
+  try {
+    const engine = remote.call("compile", { engine: place(wasm ?? new URL(moduleName(), import.meta.url)) });
+    const model = place(await url);
+    await engine;
+    const about = await remote.call("load", { model, setting });
+    return new Spotter(remote, about, resolveSetting(about.document, setting));
+  } catch (error) {
+    remote.close();
+    throw error;
+  }
 }
 
-async function bytes(url) {
-  if (url instanceof ArrayBuffer || ArrayBuffer.isView(url)) return url;
-  const address = new URL(url, globalThis.location?.href ?? `file://${globalThis.process?.cwd?.() ?? ""}/`);
-  if (address.protocol === "file:") return (await import("node:fs/promises")).readFile(address);
-  const answer = await fetch(address);
-  if (!answer.ok) throw new Error(`${address}: HTTP ${answer.status}`);
-  return answer.arrayBuffer();
-}
-
-async function compile(url) {
-  return url instanceof WebAssembly.Module ? url : WebAssembly.compile(await bytes(url));
+// An address as text, which can be sent to a worker; anything else as it is.
+function place(given) {
+  if (typeof given !== "string" && !(given instanceof URL)) return given;
+  return new URL(given, globalThis.location?.href ?? `file://${globalThis.process?.cwd?.() ?? ""}/`).href;
 }
 
 // The same calls with and without a worker.
@@ -62,18 +60,9 @@ class Remote {
 }
 
 class Local {
+  #calls = makeCalls();
   async call(call, values) {
-    if (call === "load") {
-      const model = await readModel(values.data);
-      const stream = (this.stream = new Stream(values.module, model, values.setting));
-      const { config, hop, denseMacs } = stream.engine;
-      return { document: model.document, config, hop, denseMacs };
-    }
-    if (call === "setting") return (this.stream.setting = values.setting);
-    if (call === "push") return this.stream.push(values.block, values.rate);
-    if (call === "explain") return this.stream.explain(values.samples, values.setting, values.trace);
-    if (call === "spot") return this.stream.spot(values.samples, values.setting);
-    return this.stream[call]();
+    return this.#calls[call](values);
   }
   close() {}
 }
@@ -84,12 +73,13 @@ export class Spotter {
   #setting;
   #microphone;
 
-  constructor(remote, { document, config, hop, denseMacs }, setting) {
+  constructor(remote, { document, config, hop, denseMacs, arithmetic }, setting) {
     this.#remote = remote;
     this.document = document;
     this.config = config;
     this.hop = hop / 100; // seconds from one window to the next
     this.denseMacs = denseMacs;
+    this.arithmetic = arithmetic;
     this.#setting = setting;
   }
 

@@ -1,10 +1,10 @@
 // Reading a web model: the file that `deltakwt export --target web` writes.
 // src/deltakwt/export/web.py describes the format.
 
-const MAGIC = "DKWTWEB\u0001";
+const MAGIC = "DKWTWEB\u0002";
 const MOST_BYTES = 256 << 20; // no model is larger; a damaged file may claim to be
 
-/** Returns the document and the bytes of the model file of a web model. */
+/** Returns the document and the bytes of the model file of a web model: bytes, or a Response. */
 export async function readModel(data) {
   const bytes = await decompress(data);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -17,15 +17,16 @@ export async function readModel(data) {
     throw new Error("web model: the file is damaged");
   const document = JSON.parse(new TextDecoder().decode(bytes.subarray(16, 16 + documentSize)));
   const count = (bytes.length - start) / 2;
-  const file = new Uint8Array(headSize + 4 * count);
+  const isFixed = document.arithmetic === "fixed";
+  const file = new Uint8Array(headSize + (isFixed ? 2 : 4) * count);
   file.set(bytes.subarray(16 + documentSize, start));
-  widen(bytes.subarray(start, start + count), bytes.subarray(start + count), file, headSize);
+  (isFixed ? interleave : widen)(bytes.subarray(start, start + count), bytes.subarray(start + count), file, headSize);
   return { document, file };
 }
 
 async function decompress(data) {
-  const stream = new Blob([data]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const reader = stream.getReader();
+  const compressed = data instanceof Response ? data.body : new Blob([data]).stream();
+  const reader = compressed.pipeThrough(new DecompressionStream("gzip")).getReader();
   const parts = [];
   let size = 0;
   for (;;) {
@@ -42,6 +43,14 @@ async function decompress(data) {
     at += part.length;
   }
   return bytes;
+}
+
+// Writes 16-bit integers, given as high and low bytes, to `to` from `offset` on.
+function interleave(high, low, to, offset) {
+  for (let i = 0, at = offset; i < high.length; i++) {
+    to[at++] = low[i];
+    to[at++] = high[i];
+  }
 }
 
 // Writes halves, given as high and low bytes, as 32-bit floats to `to` from `offset` on.

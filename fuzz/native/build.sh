@@ -18,7 +18,7 @@ kernels="scalar fixed_scalar"
 case ${QUICK:-0}$("$cc" -dumpmachine) in
 0x86_64*)
     flags="$flags -DDK_HAVE_X86"
-    kernels="$kernels avx2 fixed_avx2 avx512" ;;
+    kernels="$kernels avx2 fixed_avx2 avx512 fixed_avx512" ;;
 esac
 # shellcheck disable=SC2012
 newest=$(ls -t "$native"/include/*.h "$native"/src/*.h "$native"/src/*/*.h "$native"/mcu/src/* \
@@ -38,7 +38,7 @@ done
 for kernel in $kernels; do
     case $kernel in
     *avx2) extra="-mavx2 -mfma -mf16c" ;;
-    avx512)
+    *avx512)
         extra="-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma"
         # Linked, but never run on this processor: built in the quickest way.
         grep -qw avx512bw /proc/cpuinfo || extra="$extra -O0 -fno-sanitize=all" ;;

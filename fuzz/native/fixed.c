@@ -68,7 +68,7 @@ static dk_status run(const dk_config *c, const dk_fixed_source *source, dk_isa i
     dk_status status = dk_fixed_init(memory, size, c, source, isa, &model);
     int64_t nonzeros[MOST_LAYERS * DK_SITES];
     int32_t peaks[(MOST_LAYERS + 1) * DK_PEAKS];
-    const dk_fixed_watch watch = {macs, nonzeros, peaks};
+    const dk_fixed_watch watch = {macs, nonzeros, peaks, NULL};
     if (!status)
         status = dk_fixed_run(model, features, thresholds, scratch, scratch_size, logits, &watch);
     free(memory), free(scratch);

@@ -177,6 +177,14 @@ typedef enum {
     DK_SITES
 } dk_site;
 
+/* Bytes of one layer that deltas keep from token to token at a site, in the layout of the scratch
+ * block: the reference row, and the running result that the next token adds to. K and V keep
+ * nothing more, because their references replace the tensor itself. */
+typedef struct {
+    size_t reference, running;
+} dk_state_bytes;
+DK_API dk_state_bytes dk_state_size(const dk_config *config, dk_site site);
+
 /* The products whose MACs are counted. */
 typedef enum { DK_XW = 0, DK_QKT, DK_SV, DK_PROJECT, DK_MLP1, DK_MLP2, DK_PRODUCTS } dk_product;
 
@@ -200,6 +208,9 @@ typedef struct {
      * are not written. A delta was kept where a reference differs from that of the row before. */
     float *trace[DK_SITES];
     float *output; /* (layers, tokens, d): the output of each layer */
+    /* (layers, DK_SITES, tokens): the non-zeros of each token. Only models in fixed point report
+     * it, and they report nothing but this, macs and nonzeros. */
+    uint32_t *kept;
     uint64_t (*clock)(void);
     uint64_t *ticks; /* (layers, DK_STAGES); the clock's ticks are added */
 } dk_watch;
@@ -224,6 +235,12 @@ typedef struct {
     /* (labels): a window holds a word if the posterior of a label reaches this value. 2 for labels
      * that are not words. */
     const float *word_posteriors;
+    /* A word is possible only where in each of `span` windows in a row a label reaches its value of
+     * `needed` (labels). Windows on which no word can depend are then not computed: they wait, and
+     * get the logits of the computed window before them, at most `span` - 1 windows later. The
+     * windows of `span` must start within one window. 0: every window is given out as it comes. */
+    uint32_t span;
+    const float *needed;
 } dk_stream_options;
 
 typedef struct {

@@ -66,6 +66,7 @@ typedef struct {
     int64_t *macs;     /* (layers, DK_PRODUCTS), as the paper counts them */
     int64_t *nonzeros; /* (layers, DK_SITES) */
     int32_t *peaks;    /* (layers + 1, DK_PEAKS); the last row has only X, the head's input */
+    uint32_t *kept;    /* (layers, DK_SITES, tokens): the non-zeros of each token */
 } dk_fixed_watch;
 
 /* features (frames, features) -> logits (labels). thresholds (layers, DK_SITES), -1 where a site
@@ -74,10 +75,16 @@ dk_status dk_fixed_run(const dk_fixed_model *model, const int16_t *features,
                        const int32_t *thresholds, void *scratch, size_t scratch_size,
                        int32_t *logits, const dk_fixed_watch *watch);
 
+/* The number of tensors whose peak (layers + 1, DK_PEAKS) reached the limit of 16 bits, or 7/8 of
+ * it for sums of products: 0 in a correct run. */
+uint32_t dk_fixed_saturated(const dk_config *config, const int32_t *peaks);
+
 /* out (frames, features) = features times the scale of their coefficient, rounded to the nearest,
  * halves to even, and saturated. */
 void dk_fixed_features(const float *features, const float *scales, uint32_t frames, uint32_t count,
                        int16_t *out);
+/* The same in place: features become what their 16 bits stand for. */
+void dk_round_features(float *features, const float *scales, uint32_t frames, uint32_t count);
 
 /* A model, how it is run, and what joins its integers to floats. */
 typedef struct {

@@ -21,6 +21,16 @@
 extern "C" {
 #endif
 
+/* The integers of a model in fixed point (docs/fixed-point.md). */
+typedef struct {
+    const double *threshold_scales; /* (layers, DK_SITES): thresholds times these are integers */
+    const float *feature_scales;    /* (features) */
+    float logit_step;               /* the value of the integer 1 in the logits */
+    const int32_t *head_bias;       /* (labels) */
+    const int32_t *numbers;         /* the embedding's shift, then nine of every layer */
+    const int16_t *tensors;         /* each one 64-byte aligned in the file */
+} dk_stored_integers;
+
 /* A model as it is in a model file. The pointers point into the file. */
 typedef struct {
     dk_config config;
@@ -30,7 +40,9 @@ typedef struct {
     const float *thresholds; /* (layers, DK_SITES), or NULL: dense */
     dk_front_end_setting front_end;
     dk_decision decision;
-    const float *weights; /* the tensors of dk_model_init, each one 64-byte aligned in the file */
+    const float *weights; /* the tensors of dk_model_init, each one 64-byte aligned in the file;
+                           * NULL: the model is in fixed point */
+    dk_stored_integers integers;
 } dk_stored_model;
 
 /* Checks a model file in memory completely: header, checksum, sizes, offsets, text and numbers.
@@ -38,7 +50,7 @@ typedef struct {
 DK_API dk_status dk_model_read(const void *data, size_t size, dk_stored_model *model);
 /* Returns the text of a label (UTF-8), or NULL if there is no such label. */
 DK_API const char *dk_model_label(const dk_stored_model *model, uint32_t label);
-/* Sets tensors[0 .. dk_tensor_count - 1] for dk_model_init. */
+/* Sets tensors[0 .. dk_tensor_count - 1] for dk_model_init. Not for a model in fixed point. */
 DK_API void dk_model_tensors(const dk_stored_model *model, const float **tensors);
 
 typedef struct {
@@ -83,7 +95,8 @@ DK_API dk_status dk_spotter_flush(dk_spotter *spotter);
 DK_API int dk_spotter_next(dk_spotter *spotter, dk_word *word);
 /* Computes the logits (labels) of one second (DK_SECOND samples). Does not touch the stream. */
 DK_API dk_status dk_spotter_classify(dk_spotter *spotter, const int16_t *samples, float *logits);
-/* The same, and what dk_run reports besides. watch may be NULL. */
+/* The same, and what dk_run reports besides. watch may be NULL. A model in fixed point has no
+ * traces: it refuses a watch that asks for more than its macs, nonzeros and kept. */
 DK_API dk_status dk_spotter_explain(dk_spotter *spotter, const int16_t *samples, float *logits,
                                     const dk_watch *watch);
 /* Returns the logits (labels) of the last window of the stream, or NULL before the first. */

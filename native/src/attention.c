@@ -7,8 +7,8 @@
 
 /* ---- Q, K, V -------------------------------------------------------------------------------- */
 
-/* Eq. 7 and 9: R(t) = R(t-1) + dX(t) [W_Q W_K W_V]. In the last layer only the class token has a
- * query. Row r of the chunk is row first + r of qkv. */
+/* eq:Xupdatemac of the paper: R(t) = R(t-1) + dX(t) [W_Q W_K W_V]. In the last layer only the class
+ * token has a query. Row r of the chunk is row first + r of qkv. */
 static void project_qkv(dk_pass *p) {
     dk_plan *plan = p->plan;
     uint32_t d = p->run->model->config.dim, skipped = p->is_last ? d : 0;
@@ -77,8 +77,8 @@ void dk_project(dk_pass *p) {
 /* ---- attention ------------------------------------------------------------------------------ */
 
 /* dQ K^: the scores of one head. The paper's delta-delta recurrence gives the same numbers; a
- * sparse dQ times the dense reconstructed K is the fastest exact form on a processor with
- * vectors. */
+ * sparse dQ times the dense reconstructed K needs far fewer instructions on a processor with
+ * vectors (benchmarks/score_products.py). */
 static void multiply_scores(dk_pass *p, uint32_t head) {
     dk_plan *plan = p->plan;
     uint32_t d = p->run->model->config.dim, width = d / p->run->model->config.heads;

@@ -1,8 +1,8 @@
 /* x = LN(x + MHSA(x)); x = LN(x + MLP(x)).
  *
- * First Q, K, V of all tokens; then, chunk of tokens after chunk, everything else. Each product
- * scans its input for what changed since the token before and multiplies only that; a token in
- * which nothing changed is not touched at all further down (dk_rows.where).
+ * Q, K and V of all tokens are computed first, then everything else, one chunk of tokens after the
+ * other. Each product compares its input with the token before and multiplies only what changed.
+ * Later stages skip a token in which nothing changed (dk_rows.where).
  */
 #include "block.h"
 

@@ -43,8 +43,9 @@ static int x86_has(dk_isa isa) {
     cpuid(7, seven);
     if (!has_bit(one[2], 27)) return 0; /* xgetbv itself */
     uint32_t saved = saved_registers();
-    int avx2 = has_bit(one[2], 12) && has_bit(one[2], 29) && has_bit(seven[1], 5) &&
-               (saved & 0x6u) == 0x6u; /* fma, f16c, avx2 */
+    int avx2 = has_bit(one[2], 12) && has_bit(one[2], 23) && has_bit(one[2], 29) &&
+               has_bit(seven[1], 3) && has_bit(seven[1], 5) &&
+               (saved & 0x6u) == 0x6u; /* fma, popcnt, f16c, bmi, avx2 */
     int avx512 = has_bit(seven[1], 16) && has_bit(seven[1], 17) && has_bit(seven[1], 30) &&
                  has_bit(seven[1], 31) && (saved & 0xe6u) == 0xe6u; /* f, dq, bw, vl */
 #ifdef DK_AVX512_HEADER

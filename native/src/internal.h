@@ -27,7 +27,7 @@ static inline size_t dk_weight_size(const dk_matrix *w) {
     return sizes[w->type];
 }
 
-static inline size_t dk_weight_count(const dk_matrix *w) { /* with those between rows */
+static inline size_t dk_weight_count(const dk_matrix *w) { /* with the padding of rows */
     return (size_t)w->rows * (w->stride < w->cols ? w->cols : w->stride);
 }
 
@@ -65,10 +65,10 @@ typedef struct {
 
 struct dk_kernels {
     const char *name;
-    uint32_t lanes;    /* columns are cheapest in multiples of this */
-    uint32_t panel[2]; /* columns in which large matrices lie, by type; 0: all */
+    uint32_t lanes;    /* numbers of columns that are multiples of this are fastest */
+    uint32_t panel[2]; /* columns of a panel of a large matrix, by type; 0: all columns */
 
-    /* out (rows, w.cols) = a (rows, w.rows) W + bias; bias may be NULL. Of W, one panel. */
+    /* out (rows, w.cols) = a (rows, w.rows) W + bias; bias may be NULL. W is one panel. */
     void (*gemm)(const float *a, size_t lda, size_t rows, const dk_matrix *w, const float *bias,
                  float *out, size_t ldo);
 
@@ -187,7 +187,11 @@ struct dk_stream {
     float current[DK_BANDS];
     float level[DK_BANDS]; /* tracked quantile of the log energies */
     float energies[DK_MOST_LANES * DK_BANDS + DK_PAD];
+#ifdef DK_SMALL
+    float *work; /* (DK_ENERGIES_WORK): memory that an inference uses between two frames */
+#else
     float work[DK_ENERGIES_WORK];
+#endif
 };
 
 /* Hands out aligned pieces of one block; with memory NULL it only adds up sizes. */

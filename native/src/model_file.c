@@ -2,6 +2,7 @@
  * src/deltakwt/export/binary.py. */
 #include "deltakwt_spotter.h"
 #include "internal.h"
+#include "stored_integers.h"
 
 #include <float.h>
 #include <string.h>
@@ -11,6 +12,7 @@ enum {
     BYTE_ORDER_MARK = 0x01020304,
     CHECKED_FROM = 32,
     HAS_THRESHOLDS = 1,
+    IS_FIXED = 2,
     MAX_PADDING = 128
 };
 static const char MAGIC[8] = {'D', 'E', 'L', 'T', 'A', 'K', 'W', 'T'};
@@ -135,10 +137,10 @@ static dk_status read_header(const void *data, size_t size, header *h) {
     return DK_OK;
 }
 
-/* Returns 1 if the file has hardly more than its parts: a small model does not come in a file of
- * gigabytes, of which every byte would have to be read. */
-static int is_compact(const header *h, uint64_t floats) {
-    return h->file_size <= sizeof *h + (uint64_t)h->text_size + 4 * floats + MAX_PADDING;
+/* Returns 1 if the file is not much larger than its parts. Otherwise the checksum of a small model
+ * in a file of gigabytes would take long. */
+static int is_compact(const header *h, uint64_t bytes) {
+    return h->file_size <= sizeof *h + (uint64_t)h->text_size + bytes + MAX_PADDING;
 }
 
 /* The limits are those of src/deltakwt/listen/decision.py. */
@@ -158,17 +160,19 @@ dk_status dk_model_read(const void *data, size_t size, dk_stored_model *model) {
     memset(&m, 0, sizeof m);
     const dk_config c = {h.dim, h.heads, h.mlp, h.layers, h.labels, h.frames, h.features};
     if (dk_check_config(&c)) return DK_BAD_FILE; /* bounds every size below */
+    const int is_fixed = (h.flags & IS_FIXED) != 0;
     const size_t sites = (size_t)c.layers * DK_SITES, weights = weights_count(&c);
+    const size_t bytes = is_fixed ? dk_integers_size(&c) : 4 * weights;
     m.config = c;
     m.front_end.smooth = h.is_smooth != 0;
     m.front_end.floor = h.floor;
     m.front_end.quantile = h.quantile;
-    if (dk_check_front_end(&m.front_end) || h.is_smooth > 1 || h.flags > HAS_THRESHOLDS ||
-        h.reserved || !is_rule(&h))
+    if (dk_check_front_end(&m.front_end) || h.is_smooth > 1 ||
+        h.flags > (HAS_THRESHOLDS | IS_FIXED) || h.reserved || !is_rule(&h))
         return DK_BAD_FILE;
     if (!is_inside(&h, h.text, h.text_size, 1, 1) || !is_inside(&h, h.on, c.labels, 4, 4) ||
         !is_inside(&h, h.thresholds, h.flags & HAS_THRESHOLDS ? sites : 0, 4, 4) ||
-        !is_inside(&h, h.weights, weights, 4, 64) || !is_compact(&h, c.labels + sites + weights))
+        !is_inside(&h, h.weights, bytes, 1, 64) || !is_compact(&h, 4 * (c.labels + sites) + bytes))
         return DK_BAD_FILE;
     if (h.crc != crc32((const uint8_t *)data + CHECKED_FROM, size - CHECKED_FROM))
         return DK_BAD_FILE;
@@ -177,14 +181,18 @@ dk_status dk_model_read(const void *data, size_t size, dk_stored_model *model) {
     m.setting = m.name + strlen(m.name) + 1;
     m.labels = m.setting + strlen(m.setting) + 1;
     if (h.flags & HAS_THRESHOLDS) m.thresholds = (const float *)(base + h.thresholds);
-    m.weights = (const float *)(base + h.weights);
+    if (is_fixed)
+        dk_integers_find(&c, base + h.weights, &m.integers);
+    else
+        m.weights = (const float *)(base + h.weights);
     const dk_decision rule = {
         h.hop, h.onset,  h.outliers, h.reuse,      h.maybe,
         h.off, h.smooth, h.patience, h.refractory, (const float *)(base + h.on)};
     m.decision = rule;
     if (!is_between(rule.on, c.labels, FLT_MIN, 2.0f) ||
         (m.thresholds && !is_between(m.thresholds, sites, -1.0f, FLT_MAX)) ||
-        !dk_all_within(m.weights, weights, FLT_MAX))
+        (is_fixed ? !dk_integers_valid(&c, &m.integers)
+                  : !dk_all_within(m.weights, weights, FLT_MAX)))
         return DK_BAD_FILE;
     *model = m;
     return DK_OK;

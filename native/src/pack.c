@@ -39,10 +39,9 @@ static int are_halves(const float *x, size_t n) {
     return 1;
 }
 
-/* Large matrices are stored in panels of so few columns that the first-level cache holds one while
- * all tokens are multiplied with it; in half precision if that changes no weight, as in models that
- * are stored so. With few inputs the cache holds many columns at once, and few columns are one
- * panel anyway. */
+/* Large matrices are stored in panels of columns. A panel fits into the first-level cache while all
+ * tokens are multiplied with it. It is stored in half precision if that changes no weight. Matrices
+ * with few inputs or few columns are one panel. */
 static dk_matrix shape(const packer *p, uint32_t rows, uint32_t cols, size_t tensor,
                        uint32_t count) {
     dk_matrix matrix = {NULL, NULL, rows, count * cols, dk_stride(count * cols), DK_F32};

@@ -24,6 +24,51 @@ static dk_list take_list(dk_arena *arena, const dk_config *config, uint32_t chun
     return list;
 }
 
+/* Floats of the reference row of a site; K and V are their own references. */
+static size_t reference_floats(const dk_config *config, dk_site site) {
+    uint32_t scores = config->heads * dk_stride(config->frames + 1);
+    switch (site) {
+    case DK_SITE_K:
+    case DK_SITE_V:
+        return 0;
+    case DK_SITE_SCORES:
+    case DK_SITE_SOFTMAX:
+        return scores;
+    case DK_SITE_MLP_HIDDEN:
+        return config->mlp;
+    default:
+        return config->dim;
+    }
+}
+
+/* Floats from row to row of the product that multiplies a site; 0 where no product does. */
+static size_t running_floats(const dk_config *config, dk_site site) {
+    switch (site) {
+    case DK_SITE_X:
+        return dk_stride(3 * config->dim);
+    case DK_SITE_Q:
+        return config->heads * dk_stride(config->frames + 1);
+    case DK_SITE_SOFTMAX:
+    case DK_SITE_HEADS:
+    case DK_SITE_MLP_HIDDEN:
+        return dk_stride(config->dim);
+    case DK_SITE_MLP_IN:
+        return dk_stride(config->mlp);
+    default:
+        return 0;
+    }
+}
+
+dk_state_bytes dk_state_size(const dk_config *config, dk_site site) {
+    dk_state_bytes bytes = {reference_floats(config, site) * sizeof(float),
+                            running_floats(config, site) * sizeof(float)};
+    return bytes;
+}
+
+static float *take_reference(dk_arena *arena, const dk_config *config, dk_site site) {
+    return dk_take_floats(arena, reference_floats(config, site));
+}
+
 dk_plan dk_plan_scratch(dk_arena *arena, const dk_config *config) {
     dk_plan plan;
     uint32_t d = config->dim, m = config->mlp, heads = config->heads;
@@ -42,14 +87,14 @@ dk_plan dk_plan_scratch(dk_arena *arena, const dk_config *config) {
     plan.proj = take_rows(arena, chunk + 1, d, 1);
     plan.hidden = take_rows(arena, chunk + 1, m, 1);
     plan.mlp = take_rows(arena, chunk + 1, d, 1);
-    plan.x_reference = dk_take_floats(arena, d);
-    plan.q_reference = dk_take_floats(arena, d);
-    plan.heads_reference = dk_take_floats(arena, d);
-    plan.mlp_in_reference = dk_take_floats(arena, d);
-    plan.hidden_reference = dk_take_floats(arena, m);
-    plan.soft_reference = dk_take_floats(arena, (size_t)heads * plan.keys_stride);
-    plan.scores_running = dk_take_floats(arena, (size_t)heads * plan.keys_stride);
-    plan.scores_held = dk_take_floats(arena, (size_t)heads * plan.keys_stride);
+    plan.x_reference = take_reference(arena, config, DK_SITE_X);
+    plan.q_reference = take_reference(arena, config, DK_SITE_Q);
+    plan.heads_reference = take_reference(arena, config, DK_SITE_HEADS);
+    plan.mlp_in_reference = take_reference(arena, config, DK_SITE_MLP_IN);
+    plan.hidden_reference = take_reference(arena, config, DK_SITE_MLP_HIDDEN);
+    plan.soft_reference = take_reference(arena, config, DK_SITE_SOFTMAX);
+    plan.scores_running = dk_take_floats(arena, running_floats(config, DK_SITE_Q));
+    plan.scores_held = take_reference(arena, config, DK_SITE_SCORES);
     plan.q_counts = (uint32_t *)dk_take(arena, d + DK_PAD, sizeof(uint32_t));
     plan.k_counts = (uint32_t *)dk_take(arena, d + DK_PAD, sizeof(uint32_t));
     plan.list = take_list(arena, config, chunk, tokens);

@@ -1,5 +1,5 @@
-/* Prefetching of weights. Since the clip before, they have left the near caches, and the
- * processor's own prefetcher looks only a little ahead. */
+/* Prefetching of weights. Between two clips the weights leave the near caches, and the processor's
+ * own prefetcher looks only a little ahead. */
 #ifndef DK_PREFETCH_H
 #define DK_PREFETCH_H
 

@@ -2,6 +2,7 @@
 #include "decider.h"
 #include "deltakwt_spotter.h"
 #include "internal.h"
+#include "stored_integers.h"
 
 #include <string.h>
 
@@ -14,7 +15,8 @@ enum {
 
 struct dk_spotter {
     const dk_stored_model *stored;
-    const dk_model *model;
+    const dk_model *model; /* of a model in floats */
+    dk_integers integers;  /* of a model in fixed point */
     const dk_frontend *frontend;
     dk_stream_runner *runner;
     dk_decider decider;
@@ -50,6 +52,10 @@ static void lay_out_decider(dk_decider *d, dk_arena *arena, const dk_stored_mode
     d->first = (uint64_t *)dk_take(arena, labels, sizeof *d->first);
 }
 
+static size_t runner_size(const dk_stored_model *m) {
+    return m->weights ? dk_stream_runner_size(&m->config) : dk_fixed_stream_runner_size(&m->config);
+}
+
 /* Lays out the memory. With an arena over NULL this only adds up the size. */
 static dk_spotter *lay_out(dk_arena *arena, const dk_stored_model *m, dk_spotter *s) {
     const dk_config *c = &m->config;
@@ -62,17 +68,22 @@ static dk_spotter *lay_out(dk_arena *arena, const dk_stored_model *m, dk_spotter
     s->tensors = (const float **)dk_take(arena, dk_tensor_count(c), sizeof *s->tensors);
     lay_out_decider(&s->decider, arena, m);
     s->memory[0] = dk_take(arena, 1, dk_frontend_size());
-    s->memory[1] = dk_take(arena, 1, dk_model_size(c));
-    s->memory[2] = dk_take(arena, 1, dk_stream_runner_size(c));
-    s->scratch_size = larger(dk_scratch_size(c), dk_features_scratch_size(c->frames));
+    if (m->weights)
+        s->memory[1] = dk_take(arena, 1, dk_model_size(c));
+    else
+        dk_integers_lay_out(&s->integers, arena, c);
+    s->memory[2] = dk_take(arena, 1, runner_size(m));
+    s->scratch_size = m->weights ? dk_scratch_size(c) : dk_fixed_scratch_size(c);
+    s->scratch_size = larger(s->scratch_size, dk_features_scratch_size(c->frames));
     s->scratch = dk_take(arena, 1, s->scratch_size);
     return at;
 }
 
 /* A spotter takes models of one second of sound. */
 static int is_supported(const dk_stored_model *m) {
-    return m && !dk_check_config(&m->config) && m->config.features == DK_COEFFICIENTS &&
-           m->config.frames == dk_frames(DK_SECOND) && m->decision.smooth && m->decision.on;
+    return m && runner_size(m) && (m->weights || m->integers.tensors) &&
+           m->config.features == DK_COEFFICIENTS && m->config.frames == dk_frames(DK_SECOND) &&
+           m->decision.smooth && m->decision.on;
 }
 
 size_t dk_spotter_size(const dk_stored_model *model) {
@@ -89,17 +100,23 @@ static dk_status init_parts(dk_spotter *s, dk_isa isa) {
     const dk_decision *rule = &m->decision;
     for (uint32_t i = 0; i < c->labels; i++)
         s->posteriors[i] = rule->on[i] > 1.0f ? 2.0f : rule->maybe;
-    const dk_stream_options options = {m->front_end, rule->hop,      rule->reuse,
-                                       rule->onset,  rule->outliers, s->posteriors};
-    dk_model_tensors(m, s->tensors);
+    const dk_stream_options options = {m->front_end,   rule->hop,     rule->reuse, rule->onset,
+                                       rule->outliers, s->posteriors, 0,           NULL};
     dk_decider_start(&s->decider);
     dk_status status = dk_frontend_init(s->memory[0], dk_frontend_size(), isa, &s->frontend);
-    if (!status)
-        status = dk_model_init(s->memory[1], dk_model_size(c), c, s->tensors, isa, &s->model);
-    if (!status)
-        status = dk_stream_runner_init(s->memory[2], dk_stream_runner_size(c), s->model,
-                                       s->frontend, m->thresholds, &options, &s->runner);
-    return status;
+    if (status) return status;
+    if (!m->weights) {
+        status = dk_integers_init(&s->integers, m, isa);
+        const dk_fixed_setup setup = dk_integers_setup(&s->integers, m);
+        if (status) return status;
+        return dk_fixed_stream_runner_init(s->memory[2], runner_size(m), &setup, s->frontend,
+                                           &options, &s->runner);
+    }
+    dk_model_tensors(m, s->tensors);
+    status = dk_model_init(s->memory[1], dk_model_size(c), c, s->tensors, isa, &s->model);
+    if (status) return status;
+    return dk_stream_runner_init(s->memory[2], runner_size(m), s->model, s->frontend, m->thresholds,
+                                 &options, &s->runner);
 }
 
 dk_status dk_spotter_init(void *memory, size_t size, const dk_stored_model *model, dk_isa isa,
@@ -222,6 +239,9 @@ dk_status dk_spotter_explain(dk_spotter *s, const int16_t *samples, float *logit
     dk_status status = dk_features(s->frontend, s->block, DK_SECOND, &s->stored->front_end,
                                    s->scratch, s->scratch_size, s->features);
     if (status) return status;
+    if (!s->model)
+        return dk_integers_run(&s->integers, s->stored, s->features, s->scratch, s->scratch_size,
+                               logits, watch);
     return dk_run(s->model, s->features, s->stored->thresholds, s->scratch, s->scratch_size, logits,
                   watch);
 }

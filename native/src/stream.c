@@ -63,7 +63,7 @@ static uint32_t finish_frames(dk_stream *stream, uint32_t frames, float *feature
     float *rows = stream->energies;
     kernels->energies(frontend, stream->samples, frames, rows, stream->work);
     if (stream->setting.smooth) {
-        uint32_t early = stream->begun ? 0 : 1; /* nothing is finished by the very first frame */
+        uint32_t early = stream->begun ? 0 : 1; /* the first frame completes no row */
         for (uint32_t t = 0; t < frames; t++) smoothed(stream, rows + t * DK_BANDS);
         rows += early * DK_BANDS;
         frames -= early;

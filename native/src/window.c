@@ -1,4 +1,5 @@
 #include "window.h"
+#include "deltakwt_fixed.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,12 +13,28 @@ void dk_window_init(dk_window *window, uint32_t frames, uint32_t hop, dk_feature
     window->computed = computed;
 }
 
-void dk_store_row(const float *row, dk_feature *to) {
-    for (uint32_t i = 0; i < DK_COEFFICIENTS; i++) to[i] = dk_to_feature(row[i]);
+static void store_row(const dk_window *window, const float *row, dk_feature *to) {
+#ifdef DK_SMALL
+    dk_fixed_features(row, window->scales, 1, DK_COEFFICIENTS, to);
+#else
+    (void)window;
+    memcpy(to, row, DK_COEFFICIENTS * sizeof *to);
+#endif
+}
+
+/* Whether coefficient i differs too much for a window to be reused. */
+static int is_far(const dk_window *window, uint32_t i, dk_feature a, dk_feature b) {
+#ifdef DK_SMALL
+    int32_t difference = a - b;
+    return difference > window->reuse[i] || -difference > window->reuse[i];
+#else
+    (void)i;
+    return fabsf(a - b) > window->reuse;
+#endif
 }
 
 int dk_window_add(dk_window *window, const float *row) {
-    dk_store_row(row, window->rows + (size_t)window->next * DK_COEFFICIENTS);
+    store_row(window, row, window->rows + (size_t)window->next * DK_COEFFICIENTS);
     window->next = window->next + 1 < window->frames ? window->next + 1 : 0;
     if (--window->due) return 0;
     window->due = window->hop;
@@ -33,8 +50,7 @@ int dk_window_is_near(const dk_window *window) {
         const dk_feature *row = window->rows + (size_t)at * DK_COEFFICIENTS;
         const dk_feature *known = window->computed + (size_t)t * DK_COEFFICIENTS;
         for (uint32_t i = 0; i < DK_COEFFICIENTS; i++) {
-            float difference = dk_from_feature(row[i]) - dk_from_feature(known[i]);
-            if (fabsf(difference) > window->reuse && ++far > allowed) return 0;
+            if (is_far(window, i, row[i], known[i]) && ++far > allowed) return 0;
         }
     }
     return 1;

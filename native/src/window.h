@@ -2,7 +2,8 @@
  * computed.
  *
  * The library (stream_runner.c) and the exported microcontroller code (mcu/src/spotter.c) use the
- * same source. They differ in how a feature is stored: as a float, or in 16 bits with DK_SMALL.
+ * same source. They differ in how a feature is stored: as a float, or in 16 bits with DK_SMALL. The
+ * engine in integers compares features of 16 bits in both, so both reuse the same windows.
  */
 #ifndef DK_WINDOW_H
 #define DK_WINDOW_H
@@ -14,22 +15,20 @@ extern "C" {
 #endif
 
 #ifdef DK_SMALL
-typedef int16_t dk_feature; /* in steps of 1/64 */
-static inline dk_feature dk_to_feature(float a) {
-    a = a * 64.0f + (a < 0.0f ? -0.5f : 0.5f);
-    return (dk_feature)(a < -32767.0f ? -32767.0f : a > 32767.0f ? 32767.0f : a);
-}
-static inline float dk_from_feature(dk_feature a) { return (float)a * (1.0f / 64.0f); }
+typedef int16_t dk_feature; /* as dk_fixed_features makes it */
 #else
 typedef float dk_feature;
-static inline dk_feature dk_to_feature(float a) { return a; }
-static inline float dk_from_feature(dk_feature a) { return a; }
 #endif
 
 typedef struct {
-    uint32_t frames;          /* rows of a window */
-    uint32_t hop;             /* rows from one window to the next */
-    float reuse;              /* see dk_stream_options */
+    uint32_t frames; /* rows of a window */
+    uint32_t hop;    /* rows from one window to the next */
+#ifdef DK_SMALL
+    const float *scales;  /* (40): of the features in 16 bits */
+    const int32_t *reuse; /* (40): see dk_stream_options; in steps of the feature */
+#else
+    float reuse; /* see dk_stream_options */
+#endif
     uint32_t onset, outliers; /* see dk_stream_options */
     dk_feature *rows;         /* (frames, 40): a ring of the newest rows */
     dk_feature *computed;     /* (frames, 40): the last computed window, oldest row first */
@@ -42,8 +41,6 @@ typedef struct {
 /* rows and computed: memory for (frames, 40) each. */
 void dk_window_init(dk_window *window, uint32_t frames, uint32_t hop, dk_feature *rows,
                     dk_feature *computed);
-/* Stores a row of 40 features. */
-void dk_store_row(const float *row, dk_feature *to);
 /* Adds a row. Returns 1 if a window is due with it. */
 int dk_window_add(dk_window *window, const float *row);
 /* Returns 1 if the window is so close to the last computed one that its logits can be reused. */

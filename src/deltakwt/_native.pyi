@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 def isas() -> list[str]: ...
 def best_isa() -> str: ...
+def state_bytes(sizes: list[int]) -> NDArray[np.uint64]: ...
 def loudest(samples: NDArray[np.float32]) -> float: ...
 def reconstruct(rows: NDArray[np.float32], out: NDArray[np.float32], theta: float) -> None: ...
 
@@ -65,6 +66,8 @@ class FloatStreamRunner(StreamRunner):
         onset: int,
         outliers: int,
         word_posteriors: NDArray[np.float32],
+        span: int,
+        needed: NDArray[np.float32],
     ) -> None: ...
 
 class FixedModel:
@@ -83,6 +86,14 @@ class FixedModel:
         threads: int,
         counted: bool,
     ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]: ...
+    def run(
+        self,
+        features: NDArray[np.float32],
+        scales: NDArray[np.float32],
+        thresholds: NDArray[np.int32] | None,
+        step: float,
+        counted: bool,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64], int]: ...
     def features(
         self, features: NDArray[np.float32], scales: NDArray[np.float32]
     ) -> NDArray[np.int16]: ...
@@ -104,4 +115,6 @@ class FixedStreamRunner(StreamRunner):
         onset: int,
         outliers: int,
         word_posteriors: NDArray[np.float32],
+        span: int,
+        needed: NDArray[np.float32],
     ) -> None: ...

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +24,7 @@ Sound = str | os.PathLike[str] | ArrayLike  # a file, or samples with their rate
 BLOCK_VALUES = 1 << 20  # samples times channels of one block: 4 MiB
 RATES = (1_000, 768_000)  # Hz
 MAX_CHANNELS = 64
-LOUDEST = 100.0  # 40 dB over full scale: such values are integers stored as floats, not sound
+LOUDEST = 100.0  # 40 dB above full scale: larger values are integers stored as floats
 
 
 def read_clip(path: str | os.PathLike[str]) -> Audio:
@@ -97,6 +97,8 @@ def duration(sound: Sound) -> float | None:
 
 def one_clip(sound: Sound, sample_rate: int | None = None) -> Audio:
     """Return a sound of up to one second as (16000,), zero-padded at its end."""
+    if sample_rate is None and _is_clip(sound):
+        return sound
     held: list[Audio] = []
     length = 0
     for block in blocks(sound, sample_rate):
@@ -107,6 +109,17 @@ def one_clip(sound: Sound, sample_rate: int | None = None) -> Audio:
     clip = np.zeros(CLIP_SAMPLES, np.float32)
     clip[:length] = np.concatenate(held)
     return clip
+
+
+def _is_clip(sound: Sound) -> TypeGuard[Audio]:
+    """Return whether a sound is an array that `one_clip` would only copy."""
+    return (
+        isinstance(sound, np.ndarray)
+        and sound.shape == (CLIP_SAMPLES,)
+        and sound.dtype == np.float32
+        and sound.flags.c_contiguous
+        and bool(sound.min() >= -LOUDEST and sound.max() <= LOUDEST)  # false for NaN
+    )
 
 
 def _decoded(name: str) -> Iterator[tuple[int, NDArray[Any]]]:
@@ -155,7 +168,7 @@ def _chopped(samples: NDArray[Any], rate: int) -> Iterator[tuple[int, NDArray[An
         block = rows[start : start + frames].astype(np.float32)
         if kind.kind == "i":
             block /= -float(np.iinfo(kind).min)
-        elif kind.kind == "u":  # silence in the middle, as in 8-bit WAV files
+        elif kind.kind == "u":  # silence is the middle of the range, as in 8-bit WAV files
             half = float(np.iinfo(kind).max // 2 + 1)
             block = (block - half) / half
         yield rate, block
@@ -183,7 +196,7 @@ def _resampled(name: str, decoded: Iterator[tuple[int, NDArray[Any]]]) -> Iterat
             import soxr
 
             stream = soxr.ResampleStream(rate, SAMPLE_RATE, 1, dtype="float32")
-        step = max(1, BLOCK_VALUES * rate // SAMPLE_RATE)  # gives a block of 16 kHz
+        step = max(1, BLOCK_VALUES * rate // SAMPLE_RATE)  # one block after resampling
         for start in range(0, len(mono), step):
             yield stream.resample_chunk(mono[start : start + step])
     if not total:

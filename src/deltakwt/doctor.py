@@ -1,4 +1,4 @@
-"""A check of the installation: what it runs on, what it can do, and a self-test."""
+"""Checks of the installation: processor, kernels, extras, and self-tests."""
 
 from __future__ import annotations
 
@@ -23,9 +23,14 @@ from deltakwt.weights.registry import named_models
 
 CLIP = Path(__file__).parent / "selftest.flac"  # a synthetic voice says "yes"
 EXTRAS = {  # extra: the modules it brings
-    "tune": ["optuna"],
+    "tune": ["optuna", "psycopg"],
     "report": ["matplotlib"],
     "listen": ["sounddevice"],
+    "serve": ["starlette", "uvicorn", "websockets", "wyoming"],
+    "onnx": ["onnx"],
+    "tflite": ["ai_edge_litert", "flatbuffers"],
+    "archive": ["pyarrow"],
+    "cluster": ["pyarrow", "ray"],
     "train": ["torch"],
     "bench": ["ai_edge_litert", "onnx", "onnxruntime", "openvino"],
 }
@@ -90,7 +95,7 @@ def self_test() -> list[dict[str, Any]]:
 def _run(name: str, test: Callable[[], str]) -> dict[str, Any]:
     try:
         return {"test": name, "ok": True, "found": test()}
-    except Exception as error:  # whatever is wrong belongs into the report
+    except Exception as error:  # every failure is a line of the report
         return {"test": name, "ok": False, "found": f"{type(error).__name__}: {error}"}
 
 

@@ -24,10 +24,10 @@ from deltakwt.core.errors import DeltakwtError
 AnyPath = str | os.PathLike[str]
 
 MAX_JSON_BYTES = 1 << 20
-MAX_LINE_BYTES = 1 << 16  # one line of a .jsonl file
+MAX_LINE_BYTES = 1 << 16  # of one line of a .jsonl file
 MAX_DEPTH = 32
 MAX_VALUES = 400_000  # bounds the memory of a parsed document to about 40 MB
-MAX_DIGITS = 20  # of an integer: more does not fit 64 bits
+MAX_DIGITS = 20  # of an integer; more digits do not fit 64 bits
 
 # A string (closed or not, so that the scan stays linear), or one bracket.
 _TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
@@ -117,7 +117,7 @@ def _parse(content: bytes, where: str, limit: int) -> Any:
             parse_int=_short_integer,
             object_pairs_hook=_without_duplicates,
         )
-        if _SURROGATE.search(content):  # half of a pair cannot be written again
+        if _SURROGATE.search(content):  # half of a surrogate pair cannot be encoded again
             json.dumps(document, ensure_ascii=False).encode("utf-8")
     except UnicodeError as error:
         raise DeltakwtError(f"{where}: not valid JSON: the text is not UTF-8") from error
@@ -167,6 +167,15 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
+@contextmanager
+def writing(name: object) -> Iterator[None]:
+    """Turn an OSError within the block into one line: `name` cannot be written, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise DeltakwtError(f"{name}: cannot be written: {error.strerror}") from error
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write beside `path`, then rename: a reader sees the old file or the new one, never a part."""
     name = None
@@ -180,5 +189,6 @@ def write_atomically(path: Path, content: bytes) -> None:
         if name is not None:
             Path(name).unlink(missing_ok=True)
         if isinstance(error, OSError):
-            error.filename, error.filename2 = os.fspath(path), None  # not the name beside it
+            # The error names the wanted file, not the temporary one.
+            error.filename, error.filename2 = os.fspath(path), None
         raise

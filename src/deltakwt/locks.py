@@ -20,14 +20,14 @@ _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
 class FolderInUse(DeltakwtError):
-    """Another run writes into the folder: this run failed, the input may be right."""
+    """Another run is writing into the folder. The input is right, so the exit code is 1."""
 
     exit_code = 1
 
 
 @contextmanager
 def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Keep other runs out of an existing folder. If one is in it, refuse, or `wait` for its end."""
+    """Lock an existing folder. If another run holds it, raise `FolderInUse`, or `wait` for it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:

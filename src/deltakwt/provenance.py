@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
-# Control characters, marks that change the direction of text, and bytes that are not UTF-8.
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """Return text with every character that cannot be shown replaced."""
-    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+from deltakwt.text import printable
 
 
 def model_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Text from files, names and servers, made safe to print; and the time of day as text."""
+"""Make text from files, names and servers safe to print, and write the time of day."""
 
 from __future__ import annotations
 

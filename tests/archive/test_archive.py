@@ -133,7 +133,7 @@ def test_a_killed_worker_costs_nothing_but_time(model: Model, tmp_path: Path) ->
     files = tuple(str(path) for path in sorted(CLIPS.glob("*.flac")))
     shards = [plan.Shard(number, files, 1) for number in range(3)]
     assert model.source is not None
-    task = Task(model.source, model.name, model.setting)
+    task = Task(model.source, model.name, model.setting, model.arithmetic)
     running = search_here(task, iter(shards), 2)
     first, rows = next(running)
     children = multiprocessing.active_children()
@@ -159,7 +159,7 @@ def test_a_file_that_ends_two_workers_is_given_up() -> None:
 
 
 def test_workers_that_cannot_start_end_the_search(model: Model) -> None:
-    task = Task("no such model", "x", model.setting)
+    task = Task("no such model", "x", model.setting, "float")
     with pytest.raises(SearchFailed, match="exit code 1"):
         list(search_here(task, iter([plan.Shard(0, ("a",), 1)]), 1))
 
@@ -194,7 +194,7 @@ def test_refusals(deltakwt: Run, tmp_path: Path, monkeypatch: Any, model: Model)
     for options, message in (
         (("--out", tmp_path / "a.csv"), "must end in .parquet or .jsonl"),
         (("--ray", "auto"), "--ray needs --out"),
-        (("--out", tmp_path / "a.jsonl", "--full"), "--full: --out writes words only"),
+        (("--out", tmp_path / "a.jsonl", "--json=full"), "--json=full: --out writes words only"),
     ):
         done = deltakwt("spot", tmp_path, *options)
         assert done.returncode == 2

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
-from conftest import PROJECT, Run
+from conftest import CLIPS, PROJECT, Run
 
 PAGES = ("archive", "models", "scale")
 
@@ -27,3 +29,15 @@ def test_every_option_exists(page: str, deltakwt: Run) -> None:
             shown[verb] = done.stdout
         for option in (word for word in command if word.startswith("--")):
             assert re.search(rf"{option}\b", shown[verb]), f"{verb} {option}"
+
+
+def test_the_benchmark_of_throughput() -> None:
+    command = [sys.executable, "benchmarks/archive.py", "--sound", str(CLIPS), "--minutes", "0.3"]
+    done = subprocess.run(
+        [*command, "--formats", "FLAC", "Ogg Opus"], capture_output=True, text=True, cwd=PROJECT
+    )
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^\| ([\w ]+) \| (\d+) \| ([\d.]+) \|$", done.stdout, re.M)
+    assert [row[0] for row in rows] == ["FLAC", "Ogg Opus"]
+    for _, speed, hours in rows:
+        assert float(speed) * float(hours) == pytest.approx(1000, rel=0.05)

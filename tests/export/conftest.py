@@ -12,7 +12,7 @@ from deltakwt.export.folder import write_folder
 from deltakwt.export.model import Export
 from deltakwt.listen.decision import Decision
 from deltakwt.weights.folder import load_weights
-from deltakwt.weights.registry import resolve
+from deltakwt.weights.registry import find_scales, resolve
 
 SETTING = Setting(
     Thresholds.parse("0.3_0.3_0.3_0.1_0.002_0.1_0.3_0.1"),
@@ -30,6 +30,7 @@ def export_of(model: str, kind: str, **changes: object) -> Export:
         "kind": kind,
         "setting": SETTING,
         "decision": Decision(on=0.6, off=0.3),
+        "scales": find_scales(resolve(model), weights),
     }
     return Export(**(values | changes))  # type: ignore[arg-type]
 

@@ -22,10 +22,13 @@ from webserver import Site
 from deltakwt.core.errors import DeltakwtError, is_disk_failure
 from deltakwt.evaluate.review import read_answers, write_answer, write_clips
 from deltakwt.listen.saved import INDEX
+from deltakwt.weights.registry import PULLABLE
 
 FREE = 16_384  # bytes of the small disk
 LARGEST = 2_048  # bytes of a file, where the size of files is limited instead
 REASONS = ("No space left on device", "File too large", "is full", "disk I/O error")
+
+SPOTTED = (*[CLIPS / "yes.flac"] * 200, "--threads", "1")
 
 Disk = tuple[Path, Limit | None]
 
@@ -62,25 +65,39 @@ def arguments(command: str, out: Path, model: Path, data: Path) -> tuple[object,
     quick = ("--trial-clips", "24", "--trials", "4", "--no-refine", "--max-macs", "99")
     few = ("--trials", "2", "--subset", "12", "--least-accuracy", "0")
     sound = ("--input", CLIPS / "sentence.flac", "--fast")
+    stream = ("stress", "--model", model, "--data", data, "--split", "val", "--hours", "0.003")
+    once = ("--clips", "2", "--noise", "2", "--rounds", "1", "--peer", "ort")
     return {
         "eval": ("eval", "--model", model, "--data", data, "--manifest", out / "clips.json"),
         "tune": ("tune", "--model", model, "--data", data, "--out", out, *quick),
         "sweep": ("sweep", "--model", model, "--data", data, "--out", out, *few),
         "report": ("report", "--model", model, "--data", data, "--out", out),
         "explain": ("explain", CLIPS / "yes.flac", "--model", model, "--out", out / "yes.json"),
-        "export c": ("export", "--model", model, "--out", out / "c"),
+        "export c": ("export", "--model", "kwt-1", "--out", out / "c"),
         "export bin": ("export", "--model", model, "--out", out / "m.bin", "--target", "bin"),
+        "export onnx": ("export", "--model", model, "--out", out / "m.onnx", "--target", "onnx"),
         "listen": ("listen", "--model", "kwt-1", *sound, "--save-events", out / "saved"),
+        "spot": ("spot", "--model", model, "--out", out / "words.jsonl", *SPOTTED),
+        "stress": (*stream, "--profile", "dense", "--save", out / "stream"),
+        "stress curve": (*stream, "--profile", "dense", "--curve", out / "curve.png"),
+        "bench": ("bench", "--model", model, "--data", data, "--out", out, *once),
+        "average": ("models", "average", f"{model}=0.5", f"{model}=0.5", "--out", out / "mean"),
     }[command]
 
 
-COMMANDS = ("eval", "tune", "sweep", "report", "explain", "export c", "export bin", "listen")
+COMMANDS = (
+    *("eval", "tune", "sweep", "report", "explain", "export c", "export bin", "export onnx"),
+    *("listen", "spot", "stress", "stress curve", "bench", "average"),
+)
+PARTS = ("plan.json", "files.jsonl", "lock", *(f"{shard:05d}.jsonl" for shard in range(7)))
 # What a command has finished before the disk was full is whole and stays.
 WHOLE = {
     "tune": {"study.db"},
     "sweep": {"subset.json", "sweep.json"},
     "report": {".unfinished.json", "report.json"},
     "listen": {"saved", f"saved/{INDEX}"},
+    "spot": {"words.jsonl.part", *(f"words.jsonl.part/{name}" for name in PARTS)},
+    "bench": {"bench-small.json"},
 }
 
 
@@ -136,6 +153,38 @@ def test_data_get_on_a_full_disk(
     assert any(reason in done.err.splitlines()[-1] for reason in REASONS)
     assert set(whole_tree(folder)) == {name + left}
     assert content.startswith((folder / (name + left)).read_bytes())
+
+
+def test_a_training_on_a_full_disk(full_disk: Disk, tmp_path: Path) -> None:
+    """The first checkpoint does not fit: one line, no half checkpoint, no model."""
+    pytest.importorskip("torch", reason="needs torch")
+    folder, limit = full_disk
+    data = tmp_path / "data"
+    for word in ("yes", "no", "marvin"):
+        (data / word).mkdir(parents=True)
+        for speaker in range(30):
+            os.link(CLIPS / f"{word}.flac", data / word / f"{speaker:03d}_nohash_0.flac")
+    options = ("--shape", "32,2,64,2", "--words", "yes,no", "--epochs", "1", "--batch", "16")
+    done = run("train", "--data", data, "--out", folder / "run", *options, "-q", before=limit)
+    assert done.process.returncode == 1, done.err
+    assert any(reason in done.err.splitlines()[-1] for reason in REASONS), done.err
+    assert not (folder / "run" / "config.json").exists()
+    assert not list(folder.rglob("*.safetensors"))
+    assert not list(folder.rglob("*.pt"))
+
+
+def test_models_pull_on_a_full_disk(site: Site, full_disk: Disk) -> None:
+    """What was downloaded is kept, and there is no model."""
+    folder, limit = full_disk
+    path = PULLABLE["arm-kwt-1"].path
+    site.files[f"/{path}"] = content = os.urandom(3 * FREE)
+    environment = {"DELTAKWT_CACHE": str(folder), "DELTAKWT_MODELS_URL": site.url}
+    done = run("models", "pull", "arm-kwt-1", "-q", before=limit, **environment)
+    assert done.process.returncode == 1, done.err
+    assert any(reason in done.err.splitlines()[-1] for reason in REASONS), done.err
+    assert not (folder / "models").exists()
+    [part] = (folder / "downloads").iterdir()
+    assert content.startswith(part.read_bytes())
 
 
 def test_output_that_cannot_be_written(random_model: Path) -> None:

@@ -30,6 +30,7 @@ main()
 def test_eval_that_does_not_get_its_memory(megabytes: int, many_clips: Path) -> None:
     """It lacks the memory for a thread and the weights, or for a batch of clips."""
     command = [sys.executable, "-c", LIMITED, str(megabytes), "eval", "--model", "kwt-3"]
+    command += ["--arithmetic", "float"]
     done = subprocess.run(
         [*command, "--data", str(many_clips), "--threads", "1", "-q"],
         capture_output=True,

@@ -28,7 +28,7 @@ def test_the_second_run_is_refused(
     common = ("--model", small_model, "--data", full_set, "--out", out)
     words = {
         "data": ("data", "get", "test-v0.02", "--out", out),
-        "export": ("export", "--model", small_model, "--out", out),
+        "export": ("export", "--model", "kwt-1", "--out", out),
         "train": ("train", "--data", full_set, "--out", out, "--shape", "16,2,32,2"),
     }.get(command, (command, *common))
     if command == "train":

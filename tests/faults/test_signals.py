@@ -106,7 +106,7 @@ def test_report(small_model: Path, test_set: Path, tmp_path: Path, number: int) 
 @BOTH
 def test_export(tmp_path: Path, number: int) -> None:
     out = tmp_path / "out"
-    program = Program("export", "--model", "kwt-3", "--weights", "f32", "--out", out, "-q")
+    program = Program("export", "--model", "kwt-3", "--weights", "int16", "--out", out, "-q")
     program.wait_until((out / "src" / "stream.c").exists)
     assert_stopped(program, number)
     assert not out.exists()
@@ -176,7 +176,7 @@ def test_data_get(stalling_site: str, tmp_path: Path, number: int) -> None:
 
 SLOW_UNPACKING = """
 import sys, time; from pathlib import Path
-from deltakwt.cli.common import stop_on_sigterm
+from deltakwt.cli.exit_codes import stop_on_sigterm
 from deltakwt.data import corpora
 stop_on_sigterm()
 corpora.extract(corpora.find("test-v0.02"), Path(sys.argv[1]), lambda *_: time.sleep(0.1))

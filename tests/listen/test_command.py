@@ -194,7 +194,9 @@ def test_spot_and_listen_print_the_same_words(trained: str, recording: Path) -> 
         assert event.pop("wall_time").endswith("Z")  # only a live source has it
     assert events == document["events"]
     full = subprocess.run(
-        [*command, "spot", *common, "--full", str(recording)], capture_output=True, timeout=120
+        [*command, "spot", *common, "--json=full", "--", str(recording)],
+        capture_output=True,
+        timeout=120,
     )
     (whole,) = json.loads(full.stdout)
     assert set(whole) - set(document) == {"macs", "bytes"}

@@ -8,6 +8,7 @@ from listen.speech import Speech
 from numpy.typing import NDArray
 
 from deltakwt.core.config import FRAMES
+from deltakwt.core.fixed_engine import FixedEngine
 from deltakwt.core.macs import dense_macs
 from deltakwt.core.model import Model
 from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting, Thresholds
@@ -64,6 +65,9 @@ def expected_windows(
 ) -> tuple[NDArray[np.float32], int]:
     """Return the logits of the windows and how many are computed, written out plainly."""
     rows = model.engine.frontend.stream(front_end).push(sound)
+    if isinstance(model.engine, FixedEngine):  # windows are compared in 16 bits
+        scales = np.float32(2) ** np.array(model.engine.scales.features, np.float32)
+        rows = np.clip(np.rint(rows * scales), -32768, 32767) / scales
     computed, logits, known = 0, [], np.zeros((FRAMES, 40), np.float32)
     quiet = False
     for start in range(0, len(rows) - FRAMES + 1, decision.hop_frames):

@@ -22,10 +22,10 @@ from deltakwt.evaluate.negatives import FalseAccepts, Negatives, find_negatives,
 from deltakwt.evaluate.score import score
 from deltakwt.evaluate.soak import soak
 from deltakwt.evaluate.streams import (
-    Material,
+    PlannedStream,
     Scenario,
     Spoken,
-    Stream,
+    StreamMaterial,
     activity,
     find_material,
 )
@@ -47,11 +47,11 @@ SHORT = Scenario(hours=2 * MINUTE, seed=3)
 
 
 @pytest.fixture(scope="module")
-def material(full_set: Path) -> Material:
+def material(full_set: Path) -> StreamMaterial:
     return find_material(full_set, None, LABELS, "val")
 
 
-def test_material_is_of_the_split_and_other_words_are_unknown(material: Material) -> None:
+def test_material_is_of_the_split_and_other_words_are_unknown(material: StreamMaterial) -> None:
     assert set(material.clips) == {*KEYWORDS, UNKNOWN}
     assert len(material.clips["yes"]) == 3
     assert len(material.clips[UNKNOWN]) == 6
@@ -68,29 +68,29 @@ def test_the_official_layout_is_material_too(test_set: Path, full_set: Path) -> 
         find_material(test_set / "gone", None, LABELS, "test")
 
 
-def test_a_seed_names_a_stream(material: Material) -> None:
-    one, same = Stream(material, SHORT), Stream(material, SHORT)
-    other = Stream(material, Scenario(hours=2 * MINUTE, seed=4))
+def test_a_seed_names_a_stream(material: StreamMaterial) -> None:
+    one, same = PlannedStream(material, SHORT), PlannedStream(material, SHORT)
+    other = PlannedStream(material, Scenario(hours=2 * MINUTE, seed=4))
     assert one.digest == same.digest != other.digest
     for a, b in zip(one.blocks(), same.blocks(), strict=True):
         assert np.array_equal(a, b)
 
 
-def test_a_stream_has_the_length_the_gaps_and_the_share_asked_for(material: Material) -> None:
+def test_a_stream_has_the_length_the_gaps_and_the_share_asked_for(material: StreamMaterial) -> None:
     scenario = Scenario(hours=1, others=0.5)
-    truth = Stream(material, scenario).truth
+    truth = PlannedStream(material, scenario).truth
     gaps = np.diff([word.at for word in truth]) / 16_000
     assert gaps.min() >= 5
     assert gaps.max() <= 15
     assert 0.35 < np.mean([word.label == UNKNOWN for word in truth]) < 0.65
-    assert sum(map(len, Stream(material, SHORT).blocks())) == 120 * 16_000
+    assert sum(map(len, PlannedStream(material, SHORT).blocks())) == 120 * 16_000
 
 
-def test_words_are_as_loud_as_the_ratio_says(material: Material) -> None:
+def test_words_are_as_loud_as_the_ratio_says(material: StreamMaterial) -> None:
     scenario = Scenario(hours=2 * MINUTE, snr=20)
-    stream = Stream(material, scenario)
+    stream = PlannedStream(material, scenario)
     sound = np.concatenate(list(stream.blocks()))
-    quiet = Stream(Material({"yes": material.clips["yes"]}, material.noises), scenario)
+    quiet = PlannedStream(StreamMaterial({"yes": material.clips["yes"]}, material.noises), scenario)
     assert quiet.truth
     word = stream.truth[0]
     spoken = sound[round(word.start * 16_000) : round(word.end * 16_000)]
@@ -236,8 +236,8 @@ FAST = Setting(
 )
 
 
-def test_settings_side_by_side(model: Model, material: Material, speech_folder: Path) -> None:
-    stream = Stream(material, SHORT)
+def test_settings_side_by_side(model: Model, material: StreamMaterial, speech_folder: Path) -> None:
+    stream = PlannedStream(material, SHORT)
     negatives = [find_negatives(speech_folder)]
     seen: list[tuple[float, float]] = []
     results = stress(
@@ -254,8 +254,8 @@ def test_settings_side_by_side(model: Model, material: Material, speech_folder: 
     assert [dense["setting"], fast["setting"]] == ["dense", "fast"]
     assert fast["front_end"]["smooth"] is True
     assert seen[-1] == (127.5, 127.5)
-    assert dense["compute"]["windows"] == 1191
-    assert fast["compute"]["windows"] == 1190
+    for one in (dense, fast):  # the last windows may wait when the sound ends
+        assert 1187 <= one["compute"]["windows"] <= 1191
     assert 4 * fast["compute"]["macs_percent"] < dense["compute"]["macs_percent"] < 40
     second = fast["second_stage"]
     assert second["decided"]["false_accepts"] <= fast["decided"]["false_accepts"]
@@ -291,8 +291,8 @@ def test_curves_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         draw_curve(document, str(tmp_path / "curve.png"))
 
 
-def test_a_soak_is_the_same_twice(model: Model, material: Material) -> None:
-    one, two = (soak(model, Stream(material, Scenario(hours=MINUTE))) for _ in range(2))
+def test_a_soak_is_the_same_twice(model: Model, material: StreamMaterial) -> None:
+    one, two = (soak(model, PlannedStream(material, Scenario(hours=MINUTE))) for _ in range(2))
     assert one["events_sha256"] == two["events_sha256"]
     assert one["seconds"] == 60
 

@@ -15,6 +15,7 @@ typedef union {
     simde__m512i integers;
     float f[16];
     int32_t i[16];
+    uint16_t u[32];
 } lanes512;
 
 static inline simde__m512 emulated_mask_loadu_ps(simde__m512 fill, uint32_t mask, const float *p) {
@@ -86,6 +87,16 @@ static inline simde__m512 emulated_cvtph_ps(simde__m256i halves) {
     return out.vector;
 }
 
+/* Modulo 2^16: SIMDe adds signed numbers, which must not overflow. */
+static inline simde__m512i emulated_add_epi16(simde__m512i a, simde__m512i b) {
+    lanes512 x, y;
+    x.integers = a;
+    y.integers = b;
+    for (int l = 0; l < 32; l++) x.u[l] = (uint16_t)(x.u[l] + y.u[l]);
+    return x.integers;
+}
+
+#undef _mm512_add_epi16
 #undef _mm512_cvtph_ps
 #undef _mm512_mask_loadu_ps
 #undef _mm512_mask_storeu_ps
@@ -94,6 +105,7 @@ static inline simde__m512 emulated_cvtph_ps(simde__m256i halves) {
 #undef _mm512_srai_epi32
 #undef _mm512_cvtepi32_ps
 #undef _mm512_cvtepi32_epi16
+#define _mm512_add_epi16 emulated_add_epi16
 #define _mm512_cvtph_ps emulated_cvtph_ps
 #define _mm512_mask_loadu_ps emulated_mask_loadu_ps
 #define _mm512_mask_storeu_ps emulated_mask_storeu_ps

@@ -46,7 +46,11 @@ static int run(const uint8_t *data, size_t size) {
     void *memory = malloc(needed);
     float *logits = (float *)malloc(model.config.labels * sizeof *logits);
     dk_status status = dk_spotter_init(memory, needed, &model, dk_isa_best(), &spotter);
-    CHECK(status == DK_OK, "%s", dk_status_text(status));
+    CHECK(status == DK_OK || !model.weights, "%s", dk_status_text(status));
+    if (status != DK_OK) { /* integers are checked here */
+        free(memory), free(logits);
+        return 0;
+    }
     for (uint32_t i = 0; i < DK_SECOND; i++) samples[i] = (int16_t)(next() % 2000);
     status = dk_spotter_classify(spotter, samples, logits);
     CHECK(status == DK_OK || status == DK_BAD_LOGITS, "%s", dk_status_text(status));

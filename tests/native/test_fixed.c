@@ -3,7 +3,7 @@
 #include "check.h"
 #include "deltakwt_fixed.h"
 
-enum { MOST_LABELS = 8, LAYERS = 2 };
+enum { MOST_LABELS = 8, LAYERS = 2, MOST_TOKENS = 131 };
 
 /* `count` random values of magnitude up to `limit` in a block of exactly that size. */
 static int16_t *shorts(size_t count, float limit) {
@@ -15,6 +15,7 @@ static int16_t *shorts(size_t count, float limit) {
 typedef struct {
     int32_t logits[MOST_LABELS], peaks[(LAYERS + 1) * DK_PEAKS];
     int64_t macs[LAYERS * DK_PRODUCTS], nonzeros[LAYERS * DK_SITES];
+    uint32_t kept[LAYERS * DK_SITES * MOST_TOKENS];
 } result;
 
 /* Of all results of the first kernels: the same number on every processor. */
@@ -61,13 +62,24 @@ static void run(const dk_config *c, const dk_fixed_source *source, dk_isa isa,
     const dk_fixed_model *model;
     dk_status status = dk_fixed_init(memory + 1, size, c, source, isa, &model);
     CHECK(status == DK_OK, "%s", dk_status_text(status));
-    dk_fixed_watch watch = {out->macs, out->nonzeros, out->peaks};
+    dk_fixed_watch watch = {out->macs, out->nonzeros, out->peaks, out->kept};
     memset(out, 0, sizeof *out);
     if (status == DK_OK)
         status = dk_fixed_run(model, features, thresholds, scratch + 1, scratch_size, out->logits,
                               &watch);
     CHECK(status == DK_OK, "%s", dk_status_text(status));
     free(memory), free(scratch);
+}
+
+/* What the tokens kept adds up to the non-zeros of the layer. */
+static void check_kept(const dk_config *c, const result *got) {
+    const uint32_t tokens = c->frames + 1;
+    for (uint32_t i = 0; i < LAYERS * DK_SITES; i++) {
+        int64_t sum = 0;
+        for (uint32_t t = 0; t < tokens; t++) sum += got->kept[i * tokens + t];
+        CHECK(sum == got->nonzeros[i], "dim %u, site %u: %lld against %lld", c->dim, i % DK_SITES,
+              (long long)sum, (long long)got->nonzeros[i]);
+    }
 }
 
 static void compare(const dk_config *c, float size, float loudness) {
@@ -84,6 +96,7 @@ static void compare(const dk_config *c, float size, float loudness) {
         result expected, got;
         run(c, &source, DK_SCALAR, features, kind ? thresholds : NULL, &expected);
         add_to_checksum(&expected);
+        check_kept(c, &expected);
         for (int isa = DK_SCALAR + 1; isa < DK_ISAS; isa++) {
             if (!dk_isa_available((dk_isa)isa)) continue;
             run(c, &source, (dk_isa)isa, features, kind ? thresholds : NULL, &got);

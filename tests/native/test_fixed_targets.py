@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,15 @@ def test_webassembly_vectors_under_node(tmp_path: Path) -> None:
     compiler = ["clang", "--target=wasm32-wasi", "--sysroot=/usr", "-msimd128", "-DDK_HAVE_WASM"]
     runner = ["node", "--no-warnings", str(HERE / "run_wasi.mjs")]
     assert checksum_of(tmp_path, compiler, [kernel], runner) == CHECKSUM
+
+
+def test_a_real_model_has_the_same_bits_in_webassembly(trained: str, test_set: Path) -> None:
+    need("clang", "wasm-ld", "node")
+    if not Path("/usr/lib/wasm32-wasi").is_dir():
+        pytest.skip("needs wasi-libc; tests/apt-packages.txt names the Debian packages")
+    program = HERE.parents[1] / "benchmarks" / "fixed_targets.py"
+    command = [sys.executable, program, "--model", trained, "--data", test_set, "--clips", "2"]
+    done = subprocess.run([*map(str, command), "--targets", "wasm"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "wasm, wasm: " in done.stdout
+    assert "DIFFERENT" not in done.stdout

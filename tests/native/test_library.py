@@ -19,6 +19,7 @@ from deltakwt.cli import build
 from deltakwt.cli.common import run as run_command
 from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.fixed_scales import calibrate
 from deltakwt.core.model import Model, load
 from deltakwt.core.setting import Setting, Thresholds
 from deltakwt.export.binary import model_file, write_model_file
@@ -74,16 +75,17 @@ def by_cmake(prefix: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def model(trained: str) -> Model:
-    return load(trained, arithmetic="float")  # as the C library computes
+    return load(trained, arithmetic="float")
 
 
 @pytest.fixture(scope="session")
-def exported(model: Model, trained: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("file") / "model.bin"
-    assert (
-        run_command(build(), ["export", "--model", trained, "--target", "bin", "--out", str(path)])
-        == 0
-    )
+def exported(trained: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_file(trained, tmp_path_factory.mktemp("file") / "model.bin", "f32")
+
+
+def export_file(model: str, path: Path, weights: str) -> Path:
+    given = ["export", "--model", model, "--target", "bin", "--weights", weights]
+    assert run_command(build(), [*given, "--out", str(path)]) == 0
     return path
 
 
@@ -118,9 +120,12 @@ def test_the_example_prints_the_words_of_the_spotter(
     assert events or clip != "sentence"
 
 
+@pytest.mark.parametrize(("arithmetic", "weights"), [("float", "f32"), ("fixed", "int16")])
 def test_logits_have_the_bits_of_python(
-    prefix: Path, model: Model, exported: Path, tmp_path: Path
+    arithmetic: str, weights: str, prefix: Path, trained: str, tmp_path: Path
 ) -> None:
+    model = load(trained, arithmetic=arithmetic)
+    exported = export_file(trained, tmp_path / "model.bin", weights)
     source = PROJECT / "tests" / "native" / "print_logits.c"
     program = compile_with_pkg_config(prefix, source, tmp_path / "print_logits")
     decision, maybe = decision_of(model), np.full(len(model.labels), 0.15, np.float32)
@@ -191,6 +196,15 @@ def test_text_that_c_would_refuse_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def small_integers() -> Export:
+    """The same in fixed point."""
+    tensors = random_tensors(SMALL)
+    tensors["embed.weight"] = tensors["embed.weight"] / 32  # silence has large features
+    features = np.random.default_rng(0).normal(size=(4, SMALL.frames, SMALL.features))
+    scales = calibrate(SMALL, tensors, features.astype(np.float32))
+    return small(kind="int16", tensors=tensors, scales=scales)
+
+
 def test_2000_changed_files_are_refused_or_run(tmp_path: Path) -> None:
     """Under the sanitizers, with the scalar kernels only, which build quickly."""
     if sys.platform != "linux" or not which("cc"):
@@ -202,10 +216,11 @@ def test_2000_changed_files_are_refused_or_run(tmp_path: Path) -> None:
     program = tmp_path / "fuzz"
     fuzz = PROJECT / "tests" / "native" / "fuzz_model.c"
     run("cc", *flags, f"-I{native}/include", *sources, fuzz, "-lm", "-o", program)
-    write_model_file(small(), tmp_path / "small.bin")
-    printed = run(program, tmp_path / "small.bin", 2000)
-    assert printed.endswith("of 2000 ran, 0 failures\n")
-    assert 20 < int(printed.split()[0]) < 1500  # many changes are harmless, many are refused
+    for export in (small(), small_integers()):
+        write_model_file(export, tmp_path / "small.bin")
+        printed = run(program, tmp_path / "small.bin", 2000)
+        assert printed.endswith("of 2000 ran, 0 failures\n")
+        assert 20 < int(printed.split()[0]) < 1500  # many changes are harmless, many are refused
 
 
 def wav_bytes(*chunks: tuple[bytes, bytes]) -> bytes:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import deltakwt as package
+from deltakwt import _native
 
 pytest.importorskip("elftools", reason="needs pyelftools, of the extra test")
 if sys.platform != "linux" or sys.version_info[:2] != (3, 11):
@@ -26,7 +27,7 @@ import read_binary
 
 VERSION = package.__version__
 INFO = f"deltakwt-{VERSION}.dist-info"
-EXTENSION = next(Path(package.__file__).parent.glob("_native.cpython-311-*.so"))
+EXTENSION = Path(_native.__file__)
 MACHINE = EXTENSION.name.split("-")[2]
 TAG = f"cp311-cp311-manylinux_2_99_{MACHINE}"  # whatever glibc this machine has
 Files = dict[str, bytes]
@@ -37,6 +38,7 @@ def good_files() -> Files:
         f"deltakwt/{name}": b"content"
         for name in ("py.typed", "_native.pyi", "selftest.flac", "models/kwt-1/model.safetensors")
     }
+    files["deltakwt/export/native/mcu/test/selftest.c"] = b"int main(void);"
     files[f"deltakwt/{EXTENSION.name}"] = EXTENSION.read_bytes()
     files[f"{INFO}/WHEEL"] = f"Root-Is-Purelib: false\nTag: {TAG}\n".encode()
     return files
@@ -82,6 +84,7 @@ LIBRARY = f"deltakwt/{EXTENSION.name}"
         (add("tests/test_it.py"), "stray file tests/test_it.py"),
         (add("deltakwt/__pycache__/a.pyc"), "stray file deltakwt/__pycache__/a.pyc"),
         (add("deltakwt/.cache"), "stray file deltakwt/.cache"),
+        (add("deltakwt/tests/a.py"), "stray file deltakwt/tests/a.py"),
         (add("deltakwt/core.c"), "stray source deltakwt/core.c"),
         (add("deltakwt/_native.abi3.so"), "extensions .*abi3"),
         (lambda files: files.pop("deltakwt/py.typed"), "py.typed is missing"),

@@ -7,12 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from conftest import PROJECT
 from healthcheck import served
 
+from deltakwt import doctor
 from deltakwt.core import errors
 
 WORKFLOWS = sorted((PROJECT / ".github" / "workflows").glob("*.yml"))
@@ -45,10 +47,16 @@ def test_the_commands_of_the_workflows_exist() -> None:
     for path in WORKFLOWS:
         text = path.read_text()
         for target in re.findall(r"run: make ([a-z-]+)", text):
-            # the browser's part of the project adds its own target
-            assert target in made or (path.name, target) == ("pages.yml", "web"), target
+            assert target in made, target
         for script in re.findall(r"(?:scripts|tests)/[\w./-]+", text):
             assert (PROJECT / script).exists(), f"{path.name}: {script}"
+
+
+def test_the_page_is_published_from_where_make_writes_it() -> None:
+    written = re.search(r"build\.py page --out (\S+)", (PROJECT / "Makefile").read_text())
+    assert written
+    workflow = (PROJECT / ".github" / "workflows" / "pages.yml").read_text()
+    assert re.findall(r"^ +path: (\S+)$", workflow, re.M) == [written[1]]
 
 
 def test_the_container_file() -> None:
@@ -58,10 +66,14 @@ def test_the_container_file() -> None:
     file = PROJECT / "Containerfile"
     done = subprocess.run([hadolint, file], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
-    text = file.read_text()
+    text, copied = file.read_text(), []
     for source in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.M):
-        for name in source.split():
-            assert (PROJECT / name).exists(), name
+        copied += source.split()
+    assert [name for name in copied if not (PROJECT / name).exists()] == []
+    built = (PROJECT / "CMakeLists.txt").read_text()
+    folders = set(re.findall(r"(?<![\w/.-])([a-z]+)/[\w*]", re.sub(r"#.*", "", built)))
+    assert {"native", "web"} <= folders & set(copied)
+    assert folders <= {*copied, "deltakwt"}  # `deltakwt/` is the destination in the wheel
     assert text.count("\nFROM ") == 2
     assert re.search(r"^USER \d{4,}$", text, re.M)
     assert "\nHEALTHCHECK " in text
@@ -106,8 +118,26 @@ def test_a_missing_extra_names_packages(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("importlib.metadata.requires", lambda _: ["numpy>=1.26", *wanted])
     assert errors.install_line("serve") == "pip install 'a>=1' 'b'"
     assert errors.install_line("train") == f"pip install {errors.CPU_TORCH} 'torch==2.13.0'"
+    more = ["deltakwt[serve,train]; extra == 'all'", "c; extra == 'all'"]
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: [*wanted, *more])
+    line = f"pip install {errors.CPU_TORCH} 'a>=1' 'b' 'torch==2.13.0' 'c'"
+    assert errors.install_line("all") == line
     monkeypatch.setattr("importlib.metadata.requires", lambda _: None)
     assert errors.install_line("serve") == "pip install '.[serve]' in the source tree"
+
+
+def test_the_install_line_of_every_extra() -> None:
+    """`doctor` knows every extra of a user, and the line it prints does not name deltakwt."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    extras = set(project["optional-dependencies"]) - {"dev", "lint", "test"}
+    assert set(doctor.EXTRAS) == extras
+    for extra in extras:
+        line = errors.install_line(extra)
+        assert line.startswith("pip install ")
+        assert "deltakwt" not in line
+        for module in doctor.EXTRAS[extra]:
+            package = {"ai_edge_litert": "ai-edge-litert"}.get(module, module)
+            assert f"'{package}" in line, f"{extra}: {line}"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only on Linux an index has torch with CUDA")

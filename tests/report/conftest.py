@@ -26,7 +26,7 @@ def clips(request: pytest.FixtureRequest) -> Path:
 @pytest.fixture(scope="session")
 def report(trained: str, clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("report") / "out"
-    model = load(trained)
+    model = load(trained, arithmetic="float")
     write(model, Request(clips, folder, limit=LIMIT, clips=3, threads=2))
     document = json.loads((folder / "report.json").read_text())
     return Report(folder, document, (folder / "report.html").read_text())

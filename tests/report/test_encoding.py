@@ -16,7 +16,14 @@ from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import ALL_SITES, Thresholds
 from deltakwt.evaluate import counts
-from deltakwt.report.sections.storage import FORMATS, HEADER, decode, encode, encoded_bytes
+from deltakwt.report.sections.storage import (
+    FORMATS,
+    HEADER,
+    decode,
+    encode,
+    encoded_bytes,
+    state_bytes,
+)
 from deltakwt.weights.folder import random_tensors
 
 CLIPS = Path(__file__).parent.parent.parent / "examples" / "clips"
@@ -81,9 +88,28 @@ def test_all_tensors_of_a_clip(size: str) -> None:
 
 
 def test_a_word_of_the_authors_model_is_stored_in_less(arm_kwt1: Path) -> None:
-    model = load(arm_kwt1)
+    model = load(arm_kwt1, arithmetic="float")
     trace = model.engine.trace(model.engine.features(read_clip(CLIPS / "yes.flac")), SETTING)
     written = encoded_bytes(model.config, trace)
     total = {form: sum(site[form] for site in written.values()) for form in FORMATS}
     assert total["bitmap"] < 0.4 * total["dense"]
     assert total["index"] < 0.4 * total["dense"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_state_is_a_row_per_site_of_the_cores_layout(size: str) -> None:
+    """One reference and one running result for each site, as the paper says, plus cache lines."""
+    config = SIZES[size]
+    d, m, h, T = config.dim, config.mlp, config.heads, config.tokens
+    rows = {  # values of the reference and of the running result
+        **{"x": (d, 3 * d), "q": (d, h * T), "k": (0, 0), "scores": (h * T, 0)},
+        **{"softmax": (h * T, d), "heads": (d, d), "mlp_in": (d, m), "mlp_hidden": (m, d)},
+        "v": (0, 0),
+    }
+    state = state_bytes(config)
+    for site, (reference, running) in rows.items():
+        found = state["sites"][site]
+        for kind, values in (("reference", reference), ("running", running)):
+            assert 4 * values <= found[kind] <= 4 * values + (128 * h if values else 0), site
+    assert state["state"] == sum(s["reference"] + s["running"] for s in state["sites"].values())
+    assert state["state"] < 0.05 * state["total"]["dense"]

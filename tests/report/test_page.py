@@ -17,10 +17,14 @@ from deltakwt.report.html import digest
 # Run inside the page: sizes of everything, a table sorted both ways, the theme changed, a sound
 # decoded. What it finds comes back in the DOM.
 PROBE = """
-const found = {figures: {}, tables: {}};
+const found = {figures: {}, tables: {}, cut: []};
 for (const figure of document.querySelectorAll("figure[id]")) {
   const box = figure.querySelector("svg").getBoundingClientRect();
   found.figures[figure.id.replace("figure-", "")] = [box.width, box.height];
+  for (const text of figure.querySelectorAll("svg text")) {
+    const at = text.getBoundingClientRect();
+    if (at.left < box.left - 1 || at.right > box.right + 1) found.cut.push(text.textContent);
+  }
 }
 for (const table of document.querySelectorAll("table"))
   found.tables[table.id] = table.tBodies[0].rows.length;
@@ -77,6 +81,7 @@ def test_page_in_a_browser(report: Report, tmp_path: Path, width: int) -> None:
     assert all(w > 200 and h > 60 for w, h in found["figures"].values()), found["figures"]
     assert set(found["tables"]) == set(TABLES)
     assert all(found["tables"][name] >= rows for name, rows in TABLES.items()), found["tables"]
+    assert found["cut"] == []  # no text of a figure leaves its picture
     assert found["overflow"] <= 0  # wide tables scroll inside themselves
     assert found["up"] == sorted(found["up"])
     assert found["down"] == sorted(found["up"], reverse=True)

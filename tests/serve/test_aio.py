@@ -221,4 +221,5 @@ def test_the_page_runs(number: int, tmp_path: Path, trained: str) -> None:
         env={**os.environ, "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr
-    assert {"go", "left", "stop"} <= set(re.findall(r"[a-z]+", done.stdout)), done.stdout
+    said = {"yes"} if "yes.flac" in code else {"go", "left", "stop"}
+    assert said <= set(re.findall(r"[a-z]+", done.stdout)), done.stdout

@@ -47,7 +47,7 @@ def test_the_commands_exist(deltakwt: Run) -> None:
         line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.S) for line in block.split("\n")
     ]
     ours = [shlex.split(line.rstrip(" &"))[1:] for line in lines if line.startswith("deltakwt")]
-    assert len(ours) == 4
+    assert len(ours) == 3
     for command in ours:
         assert deltakwt(*command, "--help").returncode == 0
 

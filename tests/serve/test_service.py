@@ -20,13 +20,8 @@ from serve.programs import Program
 
 pytest.importorskip("wyoming")
 
-from deltakwt.serve.service import (
-    JsonFormatter,
-    TextFormatter,
-    notify,
-    service,
-    watchdog_seconds,
-)
+from deltakwt.logs import JsonFormatter, TextFormatter, notify, watchdog_seconds
+from deltakwt.serve.service import service
 
 UNITS = sorted((PROJECT / "examples" / "systemd").glob("*.service"))
 
@@ -148,8 +143,8 @@ def test_the_unit_files(unit: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_there_are_two_units() -> None:
-    assert len(UNITS) == 2
+def test_there_is_a_unit_for_each_program_that_runs_all_day() -> None:
+    assert [unit.stem for unit in UNITS] == ["deltakwt-http", "deltakwt-listen", "deltakwt-wyoming"]
 
 
 def test_foreign_text_cannot_break_a_log_line() -> None:
@@ -174,20 +169,20 @@ def test_an_address_in_use_is_a_failed_run(trained: str) -> None:
             assert "cannot be opened: Address already in use" in program.text()
 
 
-def test_the_load_program(trained: str, tmp_path: Path) -> None:
-    uri = f"unix://{tmp_path}/socket"
-    program = Program("wyoming", "--uri", uri, "--model", trained)
-    try:
-        program.wait_for("ready")
-        command = [sys.executable, "-m", "deltakwt.serve.load", "--uri", uri, "--clients", "3"]
-        options = ["--seconds", "6", "--pid", str(program.process.pid)]
-        done = subprocess.run(
-            [*command, *options, str(CLIPS / "sentence.flac")], capture_output=True, timeout=120
-        )
-    finally:
-        assert program.stop() == 0
-    result = json.loads(done.stdout)
-    assert result["words"] >= 3
-    assert result["dropped_clients"] == 0
-    assert result["server_mb"] > 10
-    assert result["delay_ms"]["worst"] > 0
+def test_the_load_program(tmp_path: Path) -> None:
+    """benchmarks/clients.py starts a server for each number of clients and puts load on it."""
+    sound = ["--sound", str(CLIPS / "sentence.flac"), "--seconds", "6"]
+    command = [sys.executable, "benchmarks/clients.py", *sound, "--clients", "1", "3"]
+    done = subprocess.run(
+        [*command, "--out", tmp_path / "results.json"], capture_output=True, text=True, cwd=PROJECT
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"^\| [13] \| [\d.]+ \| ", done.stdout, re.M)) == 2
+    one, three = json.loads((tmp_path / "results.json").read_text())
+    assert (one["clients"], three["clients"]) == (1, 3)
+    assert three["words"] > one["words"] > 0
+    for result in (one, three):
+        assert result["dropped_clients"] == 0
+        assert result["server_mb"] > 10
+        assert result["delay_ms"]["worst"] > 0
+    assert three["server_mb"] - one["server_mb"] < 2 * 2.0 + 8  # 2 MB for a further client

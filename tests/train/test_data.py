@@ -17,7 +17,7 @@ from deltakwt.data.cache import loudest_second, open_clips, open_noises, open_re
 from deltakwt.data.recordings import is_validation, join, speakers, split_files, split_speech
 from deltakwt.data.sources import DataSource, read_source, write_source
 from deltakwt.data.speech_commands import split_of
-from deltakwt.train.examples import SILENT, check, make_task
+from deltakwt.train.examples import SILENT, check, clips_of_split
 
 LABELS = ("_silence_", "_unknown_", "low", "high")
 
@@ -167,7 +167,7 @@ def test_speech_is_split_by_speaker_and_sounds_by_file(toy_speech: Path, tmp_pat
 def test_no_speaker_of_words_is_in_two_splits(toy_data: Path, tmp_path: Path) -> None:
     cache = open_clips([toy_data], tmp_path)
     for split in ("train", "val", "test"):
-        task = make_task(cache, LABELS, split)
+        task = clips_of_split(cache, LABELS, split)
         rows = np.concatenate([task.wanted, task.others])
         assert {split_of(cache.files[row]) for row in rows} == {split}
 
@@ -185,14 +185,14 @@ def test_a_word_without_enough_clips_is_named(toy_data: Path, tmp_path: Path, cl
     for file in sorted((data / "low").iterdir())[clips:]:
         file.unlink()
     cache = open_clips([data], tmp_path / "cache")
-    tasks = [make_task(cache, LABELS, split) for split in ("train", "val")]
+    tasks = [clips_of_split(cache, LABELS, split) for split in ("train", "val")]
     with pytest.raises(DeltakwtError, match=r"'low': \d training clips, at least 5"):
         check(*tasks)
 
 
 def test_other_words_or_speech_are_needed(toy_data: Path, tmp_path: Path) -> None:
     cache = open_clips([toy_data], tmp_path)
-    tasks = [make_task(cache, (*LABELS, "middle"), split) for split in ("train", "val")]
+    tasks = [clips_of_split(cache, (*LABELS, "middle"), split) for split in ("train", "val")]
     with pytest.raises(DeltakwtError, match="other words"):
         check(*tasks)
     check(*tasks, has_speech=True)

@@ -23,7 +23,7 @@ from deltakwt.train.plan import (
     plan_from_widened,
     with_negatives,
 )
-from deltakwt.train.training import Request, train
+from deltakwt.train.training import TrainingRequest, train
 from deltakwt.weights.folder import Weights, save_folder
 
 SMALL = Config(dim=16, heads=2, mlp=32, layers=3)
@@ -153,21 +153,25 @@ def test_layerwise_distillation_needs_one_teacher_of_the_same_shape(
     toy_plan: Plan, tmp_path: Path
 ) -> None:
     wide = replace(toy_plan, shape=(32, 4, 64, 2), epochs=1)
-    train(Request(tmp_path / "teacher", wide, cache=tmp_path))
+    train(TrainingRequest(tmp_path / "teacher", wide, cache=tmp_path))
     plan = replace(toy_plan, teachers=(str(tmp_path / "teacher"),), epochs=1, layerwise=0.5)
     with pytest.raises(DeltakwtError, match="needs a teacher of the shape"):
-        train(Request(tmp_path / "student", plan, cache=tmp_path))
+        train(TrainingRequest(tmp_path / "student", plan, cache=tmp_path))
     with pytest.raises(DeltakwtError, match="exactly one"):
-        train(Request(tmp_path / "none", replace(plan, teachers=()), cache=tmp_path))
+        train(TrainingRequest(tmp_path / "none", replace(plan, teachers=()), cache=tmp_path))
 
 
-def test_a_copied_or_widened_model_is_trained_with_a_low_rate() -> None:
+def test_a_copied_model_is_trained_with_a_low_rate_and_all_tokens() -> None:
     copied = plan_from_random(teachers=("arm",), layerwise=0.55)
-    widened = plan_from_widened(teachers=("arm",))
-    for plan in (copied, widened):
-        assert plan.token_group(plan.layerwise) == 1  # all tokens
-        assert plan.rate <= plan_from_random().rate / 10
+    assert copied.token_group(copied.layerwise) == 1
+    assert copied.rate <= plan_from_random().rate / 10
     assert copied.teacher_share == 0.9
+
+
+def test_a_widened_model_is_trained_on_few_tokens_first() -> None:
+    widened = plan_from_widened(teachers=("arm",))
+    assert [widened.token_group(part) for part in (0.0, 0.85, 0.95)] == [3, 2, 1]
+    assert not widened.delta
 
 
 def test_the_learning_rate_starts_again_after_layerwise_distillation() -> None:

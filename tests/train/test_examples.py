@@ -16,11 +16,11 @@ from deltakwt.train.examples import (
     SILENT,
     SPEECH,
     HardNegatives,
-    Material,
-    Shard,
     ShardMaker,
-    Task,
-    make_task,
+    TrainingShard,
+    TrainingSound,
+    WordClips,
+    clips_of_split,
     silence,
     validation_clips,
 )
@@ -39,8 +39,8 @@ CLEAN = Recipe(
 
 
 @pytest.fixture
-def material(toy_data: Path, toy_speech: Path, toy_sounds: Path, tmp_path: Path) -> Material:
-    return Material(
+def material(toy_data: Path, toy_speech: Path, toy_sounds: Path, tmp_path: Path) -> TrainingSound:
+    return TrainingSound(
         open_clips([toy_data], tmp_path),
         open_recordings(toy_speech, tmp_path),
         (open_recordings(toy_sounds, tmp_path),),
@@ -48,20 +48,23 @@ def material(toy_data: Path, toy_speech: Path, toy_sounds: Path, tmp_path: Path)
 
 
 @pytest.fixture
-def task(toy_plan: Plan, material: Material) -> Task:
-    return make_task(material.clips, toy_plan.labels, "train")
+def task(toy_plan: Plan, material: TrainingSound) -> WordClips:
+    return clips_of_split(material.clips, toy_plan.labels, "train")
 
 
-def make(plan: Plan, material: Material, rows: np.ndarray, labels: np.ndarray) -> Shard:
-    maker = ShardMaker(plan, material, HardNegatives(), torch.device("cpu"))
+def make(
+    plan: Plan, material: TrainingSound, rows: np.ndarray, labels: np.ndarray
+) -> TrainingShard:
+    task = clips_of_split(material.clips, plan.labels, "train")
+    maker = ShardMaker(plan, task, material, HardNegatives(), torch.device("cpu"))
     return maker.shard(rows, labels, 7, 0.0)
 
 
 def test_the_same_number_gives_the_same_shard(
-    toy_plan: Plan, material: Material, task: Task
+    toy_plan: Plan, material: TrainingSound, task: WordClips
 ) -> None:
     rows, labels = task.epoch(1, 0, 0.2, 0.3, 0.6)
-    maker = ShardMaker(toy_plan, material, HardNegatives(), torch.device("cpu"))
+    maker = ShardMaker(toy_plan, task, material, HardNegatives(), torch.device("cpu"))
     first, again, other = (maker.shard(rows[:32], labels[:32], n, 0.0) for n in (3, 3, 4))
     assert torch.equal(first.features, again.features)
     assert np.array_equal(first.places, again.places)
@@ -69,7 +72,7 @@ def test_the_same_number_gives_the_same_shard(
 
 
 def test_speech_has_places_and_only_speech_and_silence_are_negatives(
-    toy_plan: Plan, material: Material, task: Task
+    toy_plan: Plan, material: TrainingSound, task: WordClips
 ) -> None:
     rows = np.array([SPEECH] * 20 + [SILENT] * 4 + task.wanted[:4].tolist())
     labels = np.array([1] * 20 + [0] * 4 + task.wanted_label[:4].tolist())
@@ -83,7 +86,7 @@ def test_speech_has_places_and_only_speech_and_silence_are_negatives(
 
 
 def test_a_keyword_that_is_cut_off_is_unknown(
-    toy_plan: Plan, material: Material, task: Task
+    toy_plan: Plan, material: TrainingSound, task: WordClips
 ) -> None:
     always = replace(toy_plan, recipe=replace(CLEAN, cut_chance=1.0))
     shard = make(always, material, task.wanted[:8], task.wanted_label[:8])
@@ -94,12 +97,12 @@ def test_a_keyword_that_is_cut_off_is_unknown(
 
 
 def test_answers_are_given_for_whole_keywords_that_moved_little(
-    toy_plan: Plan, material: Material, task: Task
+    toy_plan: Plan, material: TrainingSound, task: WordClips
 ) -> None:
     soft = torch.rand(len(task.wanted), 4)
     plan = replace(toy_plan, recipe=replace(CLEAN, cut_chance=0.5))
     answers = (task.wanted, soft)
-    maker = ShardMaker(plan, material, HardNegatives(), torch.device("cpu"), answers)
+    maker = ShardMaker(plan, task, material, HardNegatives(), torch.device("cpu"), answers)
     rows = np.concatenate([task.wanted[:24], task.others[:4], [SILENT] * 4])
     labels = np.concatenate([task.wanted_label[:24], [1] * 4, [0] * 4])
     shard = maker.shard(rows, labels, 1, 0.0)
@@ -109,7 +112,9 @@ def test_answers_are_given_for_whole_keywords_that_moved_little(
     assert torch.equal(shard.answers[shard.taught], soft[:24][shard.taught[:24]])
 
 
-def test_clear_features_have_no_background(toy_plan: Plan, material: Material, task: Task) -> None:
+def test_clear_features_have_no_background(
+    toy_plan: Plan, material: TrainingSound, task: WordClips
+) -> None:
     noisy = replace(CLEAN, background_chance=1.0, usual_snr_db=-5.0)
     plan = replace(toy_plan, masking=0.0, layerwise=0.5)
     rows, labels = task.wanted[:8], task.wanted_label[:8]
@@ -143,7 +148,7 @@ def test_a_full_pool_drops_its_easiest_places(monkeypatch: pytest.MonkeyPatch) -
     assert sorted(pool.scores) == list(range(4, 11))
 
 
-def test_silence_is_sound_of_every_level_and_digital_zero(material: Material) -> None:
+def test_silence_is_sound_of_every_level_and_digital_zero(material: TrainingSound) -> None:
     clips = silence(material.sounds, 400, 16_000, torch.Generator().manual_seed(0))
     power = clips.square().mean(1).sqrt()
     assert 20 < int((power == 0).sum()) < 90
@@ -153,7 +158,7 @@ def test_silence_is_sound_of_every_level_and_digital_zero(material: Material) ->
     assert clips.abs().max() <= 1
 
 
-def test_an_epoch_holds_every_keyword_and_its_shares(task: Task) -> None:
+def test_an_epoch_holds_every_keyword_and_its_shares(task: WordClips) -> None:
     rows, labels = task.epoch(1, 0, unknown_share=0.18, silence_share=0.1, speech_share=0.5)
     wanted = labels >= 2
     assert sorted(rows[wanted]) == sorted(task.wanted)
@@ -166,17 +171,17 @@ def test_an_epoch_holds_every_keyword_and_its_shares(task: Task) -> None:
     assert not np.array_equal(rows, other)
 
 
-def test_validation_is_always_the_same(toy_plan: Plan, material: Material) -> None:
-    task = make_task(material.clips, toy_plan.labels, "val")
+def test_validation_is_always_the_same(toy_plan: Plan, material: TrainingSound) -> None:
+    task = clips_of_split(material.clips, toy_plan.labels, "val")
     (clips, labels), (again, same) = (validation_clips(material, task) for _ in range(2))
     assert clips.equal(again)
     assert labels.equal(same)
 
 
 def test_without_sounds_and_speech_there_are_backgrounds_all_the_same(
-    toy_plan: Plan, material: Material, task: Task
+    toy_plan: Plan, material: TrainingSound, task: WordClips
 ) -> None:
-    alone = Material(material.clips, join([]))
+    alone = TrainingSound(material.clips, join([]))
     rows = np.append(task.wanted[:8], SILENT)
     shard = make(toy_plan, alone, rows, np.append(task.wanted_label[:8], 0))
     assert torch.isfinite(shard.features).all()

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from copies import copied
 
-from deltakwt.core.config import LABELS
+from deltakwt.core.config import KWT3, LABELS
 from deltakwt.core.model import load
 from deltakwt.data.speech_commands import draw
 from deltakwt.evaluate.accuracy import evaluate
 from deltakwt.train import ship
-from deltakwt.train.card import render
+from deltakwt.train.card import render, use_of_width
 from deltakwt.weights.folder import Weights, load_weights, save_folder
+from deltakwt.weights.registry import resolve
 
 LOG = ("1,2.0,0.5,0.001", "2,1,0.9,0")
 
@@ -71,7 +73,7 @@ def test_silence_is_favoured_as_far_as_no_right_word_is_lost(
     tmp_path: Path, arm_kwt1: Path, shared: Path
 ) -> None:
     words = draw(shared / "data" / "speech_commands_test_set_v0.02", limit=120)
-    model = load(arm_kwt1)
+    model = load(arm_kwt1, arithmetic="float")
     model.setting = "dense"
     bias = ship.spare_bias(model.engine, words, model.labels)
     assert 0 < bias <= ship.MOST_BIAS
@@ -79,7 +81,7 @@ def test_silence_is_favoured_as_far_as_no_right_word_is_lost(
     weights = load_weights(arm_kwt1)
     weights.tensors["head.bias"] = weights.tensors["head.bias"] + np.eye(1, 12)[0] * bias
     save_folder(tmp_path / "favours", weights)
-    after = evaluate(load(tmp_path / "favours"), words).confusion
+    after = evaluate(load(tmp_path / "favours", arithmetic="float"), words).confusion
     assert after.diagonal().sum() >= before.diagonal().sum()
 
 
@@ -135,3 +137,20 @@ def test_the_card_states_training_accuracy_reliability_sources_and_limits(
     )
     for text in expected:
         assert text in card
+
+
+def test_the_card_of_a_wide_model_shows_the_use_of_its_width() -> None:
+    layers = [{"layer": 2, "components": 91, "head_correlation": 0.1234}]
+    text = use_of_width("kwt-3", {"clips": 57, "layers": layers, "independent": True})
+    assert "| 2 | 91 | 0.123 |" in text
+    assert "deltakwt models width kwt-3" in text
+    assert "copies." not in text
+    assert "copies." in use_of_width("w", {"clips": 1, "layers": layers, "independent": False})
+
+
+def test_a_wide_run_says_whether_its_parts_are_copies(trained: str, test_set: Path) -> None:
+    narrow = load_weights(resolve(trained))
+    wide = Weights(KWT3, copied(narrow.tensors, KWT3))
+    found = ship._width(wide, test_set)
+    assert found["independent"] is False
+    assert all(row["head_correlation"] > 0.999 for row in found["layers"])

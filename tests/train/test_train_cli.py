@@ -158,7 +158,7 @@ def test_new_words_from_synthetic_speech_are_spotted_in_unseen_voices(
     from deltakwt.data import synth
     from deltakwt.data.speech_commands import split_of
     from deltakwt.train.plan import plan_from_model, with_synthetic_speech
-    from deltakwt.train.training import Request, train
+    from deltakwt.train.training import TrainingRequest, train
 
     words = ("lights", "hey robot")
     synth.speak(words, tmp_path / "speech", takes=1, others=300)
@@ -170,7 +170,7 @@ def test_new_words_from_synthetic_speech_are_spotted_in_unseen_voices(
         batch=16,
     )
     plan = replace(with_synthetic_speech(plan), token_groups=((0.8, 3),))  # faster
-    request = Request(tmp_path / "model", plan, start=trained, threads=1)
+    request = TrainingRequest(tmp_path / "model", plan, start=trained, threads=1)
     assert train(request) is not None
     model = load(tmp_path / "model")
     files = [file for file in (tmp_path / "speech").rglob("*.wav") if split_of(file.name) == "test"]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -19,10 +20,12 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import load
 from deltakwt.data.sources import DataSource, write_source
 from deltakwt.train import checkpoint, loop
-from deltakwt.train.examples import HardNegatives
+from deltakwt.train.bank import Bank, make_bank, standardise
+from deltakwt.train.examples import HardNegatives, ShardMaker
 from deltakwt.train.loop import Progress, Trainer
+from deltakwt.train.net import Kwt
 from deltakwt.train.plan import Plan, with_negatives
-from deltakwt.train.training import NoReporter, Request, train
+from deltakwt.train.training import NoReporter, TrainingRequest, train
 from deltakwt.weights.folder import Weights, load_folder
 
 WIDE = (32, 4, 64, 2)
@@ -67,7 +70,7 @@ def stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(folder: Path, plan: Plan, **request: object) -> Weights:
     """Train to the end, with the decoded audio beside the run."""
-    made = train(Request(folder, plan, cache=folder.parent / "audio", **request))  # type: ignore[arg-type]
+    made = train(TrainingRequest(folder, plan, cache=folder.parent / "audio", **request))  # type: ignore[arg-type]
     assert made is not None
     return made
 
@@ -80,7 +83,7 @@ def test_a_toy_task_is_learned_and_the_folder_is_a_model(toy_plan: Plan, tmp_pat
     recorder = Recorder()
     plan = replace(toy_plan, epochs=16, masking=0.3, token_groups=((0.6, 3),), delta_from=0.8)
     plan = replace(plan, delta="0.1_0.1_0.1_0.1_0.001_0.1_0.1_0.1")
-    made = train(Request(tmp_path / "run", plan), recorder)
+    made = train(TrainingRequest(tmp_path / "run", plan), recorder)
     assert made is not None
     assert made.training["validation"] > 0.8
     assert same(load_folder(tmp_path / "run"), made)
@@ -114,7 +117,7 @@ def test_a_stopped_run_resumes_to_the_same_weights(
 ) -> None:
     """With speech, so that the pool of hard negatives must survive too."""
     whole = run(tmp_path / "whole", speech_plan)
-    request = Request(tmp_path / "parts", speech_plan, cache=tmp_path / "audio")
+    request = TrainingRequest(tmp_path / "parts", speech_plan, cache=tmp_path / "audio")
     with monkeypatch.context() as patch:
         stop_at(5, patch)
         assert train(request) is None
@@ -142,11 +145,11 @@ from pathlib import Path
 from deltakwt.train import loop
 from deltakwt.train.examples import HardNegatives
 from deltakwt.train.plan import Plan
-from deltakwt.train.training import Request, train
+from deltakwt.train.training import TrainingRequest, train
 HardNegatives.FEWEST = 2
 loop.SPEECH_CUTS = 100
 plan, out, cache = sys.argv[1:]
-train(Request(Path(out), Plan.from_json(json.loads(plan)), threads=1, cache=Path(cache)))
+train(TrainingRequest(Path(out), Plan.from_json(json.loads(plan)), threads=1, cache=Path(cache)))
 """
 
 
@@ -171,7 +174,7 @@ def test_a_full_disk_keeps_the_previous_checkpoint(
 ) -> None:
     with monkeypatch.context() as patch:
         stop_at(3, patch)
-        train(Request(tmp_path, toy_plan))
+        train(TrainingRequest(tmp_path, toy_plan))
         kept = (tmp_path / checkpoint.NAME).read_bytes()
 
         def full(tensors: object, path: Path, metadata: object) -> None:
@@ -181,10 +184,10 @@ def test_a_full_disk_keeps_the_previous_checkpoint(
         patch.setattr(checkpoint, "save_file", full)
         stop_at(5, patch)
         with pytest.raises(DeltakwtError, match=r"No space left.*--resume"):
-            train(Request(tmp_path, Plan(), resume=True))
+            train(TrainingRequest(tmp_path, Plan(), resume=True))
     assert (tmp_path / checkpoint.NAME).read_bytes() == kept
     assert not list(tmp_path.glob("*.part"))
-    assert train(Request(tmp_path, Plan(), resume=True)) is not None
+    assert train(TrainingRequest(tmp_path, Plan(), resume=True)) is not None
 
 
 def test_checkpoints_are_written_during_training(
@@ -197,7 +200,7 @@ def test_checkpoints_are_written_during_training(
         def step(self, now: Progress) -> None:
             written.append(checkpoint.load(tmp_path)[1].step)
 
-    train(Request(tmp_path, replace(toy_plan, epochs=1)), Reader())
+    train(TrainingRequest(tmp_path, replace(toy_plan, epochs=1)), Reader())
     assert written == list(range(1, len(written) + 1))
 
 
@@ -229,7 +232,42 @@ def test_a_widened_model_starts_where_the_narrow_model_ended(
     plan = replace(toy_plan, shape=WIDE, epochs=1, rate=1e-9)
     wide = run(tmp_path / "wide", plan, grow=str(tmp_path / "narrow"))
     assert wide.tensors["blocks.0.mlp_in.weight"].shape == (32, 64)
-    assert wide.training["validation"] == pytest.approx(narrow.training["validation"])
+    np.testing.assert_allclose(
+        wide.tensors["blocks.0.mlp_in.weight"][:16, :32],
+        narrow.tensors["blocks.0.mlp_in.weight"],
+        atol=1e-5,
+    )
+    assert np.abs(wide.tensors["blocks.0.mlp_in.weight"][16:, :32]).max() < 1e-5
+
+
+def test_a_bank_of_examples_is_made_once_and_teaches_the_toy_task(
+    toy_plan: Plan, tmp_path: Path
+) -> None:
+    run(tmp_path / "teacher", replace(toy_plan, epochs=4))
+    plan = replace(toy_plan, bank=300, epochs=24, teachers=(str(tmp_path / "teacher"),))
+    made = run(tmp_path / "student", plan)
+    assert made.training["validation"] > 0.8
+    bank = Bank(plan, tmp_path / "student", torch.device("cpu"))
+    assert bank.features.shape == (300, 98, 40)
+    np.testing.assert_allclose(bank.answers.sum(axis=1), 1, atol=1e-5)
+    rows, labels = bank.epoch(0)
+    first, again = (bank.shard(rows[:8], labels[:8], 5, 0.0) for _ in range(2))
+    assert torch.equal(first.features, again.features)
+    assert first.taught.all()
+    weights = Kwt(plan.config()).state()
+    standardise(weights, bank)
+    spread = bank.features.astype(np.float32).reshape(-1, 40).std(axis=0)
+    shares = np.linalg.norm(weights["embed.weight"].numpy() * spread[:, None], axis=1)
+    assert shares.max() < 4 * shares.min()  # every coefficient counts
+    before = (tmp_path / "student" / "bank.npz").stat().st_mtime_ns
+    make_bank(plan, cast(ShardMaker, None), tmp_path / "student")
+    assert (tmp_path / "student" / "bank.npz").stat().st_mtime_ns == before
+
+
+def test_a_bank_that_cannot_be_read_is_reported(toy_plan: Plan, tmp_path: Path) -> None:
+    (tmp_path / "bank.npy").write_bytes(b"nonsense")
+    with pytest.raises(DeltakwtError, match="bank of examples cannot be read"):
+        Bank(toy_plan, tmp_path, torch.device("cpu"))
 
 
 def test_hints_train_a_wide_model_and_leave_no_trace_in_it(toy_plan: Plan, tmp_path: Path) -> None:
@@ -246,16 +284,16 @@ def test_hints_train_a_wide_model_and_leave_no_trace_in_it(toy_plan: Plan, tmp_p
 def test_errors_name_the_file_and_what_to_do(toy_plan: Plan, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DeltakwtError, match="cannot be written"):
-        train(Request(tmp_path / "file", toy_plan))
+        train(TrainingRequest(tmp_path / "file", toy_plan))
     with pytest.raises(DeltakwtError, match="no checkpoint to resume"):
-        train(Request(tmp_path / "nothing", toy_plan, resume=True))
+        train(TrainingRequest(tmp_path / "nothing", toy_plan, resume=True))
     run(tmp_path / "run", replace(toy_plan, epochs=1))
     with pytest.raises(DeltakwtError, match="already holds a run"):
-        train(Request(tmp_path / "run", toy_plan))
+        train(TrainingRequest(tmp_path / "run", toy_plan))
     damaged = tmp_path / "run" / checkpoint.NAME
     damaged.write_bytes(damaged.read_bytes()[:1000])
     with pytest.raises(DeltakwtError, match="damaged checkpoint"):
-        train(Request(tmp_path / "run", toy_plan, resume=True))
+        train(TrainingRequest(tmp_path / "run", toy_plan, resume=True))
     other = replace(toy_plan, shape=WIDE)
     with pytest.raises(DeltakwtError, match="another shape"):
-        train(Request(tmp_path / "other", other, start=str(tmp_path / "run")))
+        train(TrainingRequest(tmp_path / "other", other, start=str(tmp_path / "run")))

@@ -161,6 +161,7 @@ def measurement_of(loss_of: float, count: int = 400, macs: float = 10.0) -> Meas
         nothing,
         np.full(count, macs),
         np.full(count, macs),
+        macs,
         even,
         even,
         np.zeros(count, int),

@@ -43,7 +43,7 @@ class Page:
         self._number = 0
         self.console: list[str] = []
         self.requests: list[str] = []
-        for domain in ("Page", "Runtime", "Network", "Log", "DOM"):
+        for domain in ("Page", "Runtime", "Network", "Log", "DOM", "Accessibility"):
             self.command(f"{domain}.enable")
 
     def command(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -103,6 +103,17 @@ class Page:
         """Write a PNG of the whole page, or of what the window shows."""
         found = self.command("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(found["data"]))
+
+    def unnamed_controls(self) -> list[str]:
+        """Return the roles of controls that a screen reader finds without a name."""
+        roles = {"button", "combobox", "slider", "radio", "link", "img", "image", "textbox"}
+        nodes = self.command("Accessibility.getFullAXTree")["nodes"]
+        shown = [node for node in nodes if not node["ignored"]]
+        return [
+            node["role"]["value"]
+            for node in shown
+            if node["role"]["value"] in roles and not node.get("name", {}).get("value", "").strip()
+        ]
 
     def choose_file(self, selector: str, path: Path) -> None:
         """Choose a file in a file input."""

@@ -17,7 +17,7 @@ from deltakwt.listen.decision import Event
 
 @pytest.fixture(scope="session")
 def model(trained: str) -> Model:
-    return load(trained)
+    return load(trained, arithmetic="fixed")  # as the page computes
 
 
 @pytest.fixture(scope="session")

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import posixpath
 import re
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
+from conftest import CLIPS
 from web.browser import Page, open_browser
+from web.conftest import serve
 
 from deltakwt.core.model import Model
 from deltakwt.explore.server import Server
+from deltakwt.explore.site import Site
 from deltakwt.listen.decision import Event
 
 STATUS = "document.getElementById('status')?.textContent"
+CHECKS = (Path(__file__).parent / "checks.js").read_text()
 WORDS = "[...document.querySelectorAll('#words button')].map((b) => b.innerText)"
 
 
@@ -53,12 +64,51 @@ def choose_example(page: Page, name: str) -> None:
 
 
 def test_it_hears_the_sentence_as_python_does(page: Page, sentence_events: list[Event]) -> None:
+    """In fixed point the bits are the same. Python leaves out windows that no word needs, so its
+    estimate of where a word lies can differ by a window.
+    """
+    assert page.evaluate("document.getElementById('arithmetic').value") == "fixed"
     found = shown_words(page)
     assert [word["label"] for word in found] == [event.label for event in sentence_events]
     for word, event in zip(found, sentence_events, strict=True):
-        assert word["start"] == pytest.approx(event.start, abs=0.11)
-        assert word["end"] == pytest.approx(event.end, abs=0.11)
-        assert word["score"] == pytest.approx(event.score, abs=0.03)
+        assert word["start"] == pytest.approx(event.start, abs=0.105)
+        assert word["end"] == pytest.approx(event.end, abs=0.105)
+        assert word["score"] == pytest.approx(event.score, abs=0.0006)
+
+
+def test_its_logits_have_the_bits_of_python(page: Page, server: Server, model: Model) -> None:
+    """In Chromium, whose engine has relaxed instructions, with and without deltas."""
+    for setting in (None, "dense"):
+        found = page.evaluate(
+            f"""(async () => {{
+              const {{ load }} = await import('./deltakwt/index.js');
+              const {{ readWav }} = await import('./sound.js');
+              const spotter = await load('models/0.dkw');
+              const sound = readWav(await (await fetch('sounds/1.wav')).arrayBuffer());
+              const setting = {json.dumps(setting)} ?? spotter.setting;
+              return [...(await spotter.explain(sound.slice(0, 16000), {{ setting }})).logits];
+            }})()"""
+        )
+        logits = model(CLIPS / "yes.flac", setting=setting).logits
+        np.testing.assert_array_equal(np.array(found, np.float32), logits)
+
+
+def test_floats_can_be_chosen(page: Page, sentence_events: list[Event]) -> None:
+    def choose(value: str) -> list[dict[str, Any]]:
+        page.evaluate(
+            f"""(() => {{
+              document.getElementById('status').textContent = '';
+              const list = document.getElementById('arithmetic');
+              list.value = '{value}';
+              list.dispatchEvent(new Event('change'));
+            }})()"""
+        )
+        page.wait(f"{STATUS}.startsWith('sentence:')")
+        return shown_words(page)
+
+    found = choose("float")
+    assert [word["label"] for word in found] == [event.label for event in sentence_events]
+    assert found != choose("fixed")  # the scores differ
 
 
 def test_it_shows_the_cost(page: Page) -> None:
@@ -99,7 +149,7 @@ def test_the_panel_says_why_it_fired(page: Page, sentence_events: list[Event]) -
     assert len(steps) >= 2
     dense = page.evaluate("document.querySelector('#explain .facts').rows[2].innerText")
     assert dense.startswith("dense")
-    page.wait("document.querySelectorAll('#explain .facts')[1].rows.length >= 2")
+    page.wait("document.querySelectorAll('#explain .facts')[1].rows.length >= 3")
     limits = page.evaluate("document.querySelectorAll('#explain .facts')[1].innerText")
     assert "×" in limits
     page.evaluate("document.querySelector('#explain .close').click()")
@@ -160,36 +210,107 @@ def test_it_fits_and_has_names_at_every_size(page: Page, width: int, theme: str)
     page.resize(width, 900, theme)
     page.wait(f"document.documentElement.dataset.theme === '{theme}'")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    unnamed = page.evaluate(
-        """[...document.querySelectorAll('button, input, select, canvas')].filter((e) =>
-          !(e.getAttribute('aria-label') || e.innerText || e.labels?.[0]?.innerText || e.hidden)
-        ).map((e) => e.outerHTML)"""
-    )
-    assert unnamed == []
-    assert contrast(page, "--soft", "--card") >= 4.5
-    assert contrast(page, "--text", "--card") >= 7
-    assert contrast(page, "--on-accent", "--accent") >= 4.5
+    assert page.unnamed_controls() == []
+    assert page.evaluate(CHECKS) == []
 
 
-def contrast(page: Page, one: str, two: str) -> float:
-    """The contrast of two colours of the style sheet, as WCAG defines it."""
+def test_every_module_is_loaded_at_once(server: Server) -> None:
+    """A module that is not preloaded is found only after the one that imports it has arrived."""
+    named = set(re.findall(r'modulepreload" href="([^"]+)"', text(server, "index.html")))
+    needed: set[str] = set()
+    waiting = ["main.js"]
+    while waiting:
+        module = waiting.pop()
+        for found in re.findall(r'from "(\./[^"]+)"', text(server, module)):
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(module), found))
+            if path not in needed:
+                needed.add(path)
+                waiting.append(path)
+    assert named == needed
 
-    def light(name: str) -> float:
-        text = page.evaluate(
-            f"getComputedStyle(document.documentElement).getPropertyValue('{name}').trim()"
-        )
-        parts = [int(text[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    bright, dark = sorted((light(one), light(two)), reverse=True)
-    return (bright + 0.05) / (dark + 0.05)
+def text(server: Server, name: str) -> str:
+    return server.site.files[name]().decode()
 
 
 def test_no_error_was_logged_and_no_request_left(page: Page, server: Server) -> None:
     assert page.console == []
     assert len(page.requests) > 15
     assert all(url.startswith((server.url, "data:", "blob:")) for url in page.requests)
+
+
+def test_a_page_on_a_web_server_opens_without_it(trained: str, tmp_path: Path) -> None:
+    """After the first visit. Any server of files will do."""
+    site = Site.of([trained], [CLIPS / "yes.flac"], is_kept=True)
+    for name, data in site.static_files():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    handler = partial(QuietHandler, directory=str(tmp_path))
+    with open_browser() as page:
+        with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            url = f"http://127.0.0.1:{server.server_port}/"
+            page.go(url)
+            page.wait(f"{STATUS}?.startsWith('yes:')")
+            page.wait("navigator.serviceWorker.ready.then(() => true)")
+            server.shutdown()
+        page.evaluate("document.getElementById('status').textContent = ''")
+        page.go(url)
+        page.wait(f"{STATUS}?.startsWith('yes:')")
+        assert [word["label"] for word in shown_words(page)] == ["yes"]
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Print nothing."""
+
+
+def test_one_slider_moves_along_the_measured_curve(page: Page, server: Server) -> None:
+    """With curves, the accuracy of all thresholds times a factor is known."""
+    choose_example(page, "yes")
+    page.evaluate(
+        """(async () => {
+          const { Thresholds } = await import('./thresholds.js');
+          const [canvas, text, root] = ['canvas', 'p', 'div'].map((n) => document.createElement(n));
+          const radios = ['0', '6', '8'].map((value) =>
+            Object.assign(document.createElement('input'), { type: 'radio', name: 'test', value }));
+          document.body.append(canvas, text, root);
+          const at = (factor, accuracy, macs_percent) => ({ factor, accuracy, macs_percent });
+          const curve = [at(0.5, 96, 40), at(1, 95, 20), at(2, 90, 10)];
+          const about = { setting: 'a', thresholds: { x: 1, q: 2 }, front_end: {}, profiles: {},
+            curves: { clips: 9, base: 'a', factors: [0.5, 1, 2], curves: { 6: curve, 8: curve },
+              settings: { dense: { accuracy: 97, macs_percent: 100 } } } };
+          const onChange = (setting) => (window.moved = setting);
+          const made = new Thresholds(root, { canvas, text, radios, onChange });
+          made.setup(about, { name: 'a', thresholds: about.thresholds, front_end: {} });
+          const all = root.querySelector('input');
+          all.value = 1.5;
+          all.dispatchEvent(new Event('input'));
+          window.made = { text, nodes: [canvas, text, root] };
+        })()"""
+    )
+    page.wait("window.made.text.textContent.includes('92.50% right with 15.0% of the MACs')")
+    assert page.evaluate("window.moved.thresholds") == {"x": 1.5, "q": 3}
+    page.evaluate("window.made.nodes.forEach((node) => node.remove())")
+
+
+def test_it_follows_live_sound(trained: str, sentence_events: list[Event]) -> None:
+    """The page of `explore --live` shows the words of the sound that the server sends."""
+
+    class Sentence:
+        def follow(self) -> Iterator[bytes]:
+            data = soundfile.read(CLIPS / "sentence.flac", dtype="int16")[0].tobytes()
+            yield from (
+                data[at : at + 3201] for at in range(0, len(data), 3201)
+            )  # halves of samples
+
+    with serve(Site.of([trained], [], is_live=True), Sentence()) as server, open_browser() as page:
+        page.go(server.url)
+        page.wait(f"{STATUS} === 'The sound has ended.'")
+        found = [word["label"] for word in shown_words(page)]
+        assert found == [event.label for event in sentence_events]
+        assert not page.evaluate("document.getElementById('play').disabled")
+        assert page.console == []
 
 
 def test_it_hears_a_microphone(server: Server, wave: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -21,7 +23,17 @@ from deltakwt.cli.explore import explore
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.explore.live import LiveSound
 from deltakwt.explore.server import Server
-from deltakwt.explore.site import PACKAGE_FILES, Site, web_folder
+from deltakwt.explore.site import (
+    CURVES_FILE,
+    PACKAGE_FILES,
+    Site,
+    shipped_models,
+    web_folder,
+)
+from deltakwt.export.web import HEAD
+from deltakwt.weights.folder import load_weights
+from deltakwt.weights.quantize import checksum
+from deltakwt.weights.registry import SHIPPED
 
 
 def ask(
@@ -83,6 +95,25 @@ def test_a_file_that_is_no_sound_is_an_answer(trained: str, tmp_path: Path) -> N
     site = Site.of([trained], [tmp_path / "no.wav"])
     with pytest.raises(DeltakwtError, match="no.wav"):
         site.files["sounds/0.wav"]()
+
+
+def test_curves_belong_to_their_weights(random_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(random_model, folder)
+    for weights, is_known in ((checksum(load_weights(folder).tensors), True), ("others", False)):
+        (folder / CURVES_FILE).write_text(json.dumps({"weights": weights, "base": "a"}))
+        data = gzip.decompress(Site.of([str(folder)], []).files["models/0.dkw"]())
+        document = json.loads(data[HEAD.size : HEAD.size + HEAD.unpack_from(data)[1]])
+        assert document["arithmetic"] == "float"  # there are no scales
+        assert ("curves" in document) is is_known
+
+
+def test_every_shipped_model_is_offered() -> None:
+    names = shipped_models("kwt-1")
+    assert names[0] == "kwt-1"
+    assert sorted(names) == sorted(path.parent.name for path in SHIPPED.glob("*/config.json"))
+    contents = json.loads(Site.of(names, []).files["contents.json"]())
+    assert [model["name"] for model in contents["models"]] == names
 
 
 def test_live_sound_reaches_every_follower() -> None:

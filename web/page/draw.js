@@ -26,6 +26,12 @@ export function colourMap(theme = isDark() ? "dark" : "light") {
   });
 }
 
+/** Black or white, whichever is easier to read on a colour: the contrast is at least 4.5. */
+export function readable(colour) {
+  const [r, g, b] = colour.map((value) => (value <= 10 ? value / 3294 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
+}
+
 export const css = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
 
 /** Returns a context in CSS pixels and the size of the canvas. */

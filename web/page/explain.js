@@ -4,7 +4,8 @@ import { colourMap, drawBytes, drawWave, make, palette, percent, prepare, second
 import { SITES, SITE_NAMES, siteSize } from "./grid.js";
 
 const FACTORS = [1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32];
-const BEFORE = 4; // seconds of sound before the event with which it is tried again
+const SMALLER = [0.5, 0.25, 0]; // of all thresholds; with 0 nothing is skipped
+const BEFORE = 2.5; // seconds of sound before the event with which it is tried again
 const AFTER = 0.6;
 
 export class Explain {
@@ -31,7 +32,7 @@ export class Explain {
       steps: make("ol"),
       dense: make("table", { className: "facts" }),
       limits: make("table", { className: "facts" }),
-      limitsText: make("p", { className: "hint" }, "Trying larger thresholds…"),
+      limitsText: make("p", { className: "hint" }, "Trying other thresholds…"),
       tokensText: make("p", { className: "hint" }),
     };
     this.parts = parts;
@@ -41,10 +42,10 @@ export class Explain {
       make(
         "div",
         { className: "parts" },
-        part("Its second of sound, and the posteriors around it", parts.second),
+        part("Its second of sound, and the posteriors around it", parts.second, make("p", { className: "hint" }, "Shaded: the window that fired. Thin line: the posterior of each window, drawn at its end; thick: their average, which the rule sees. Upright line: decided.")),
         part("The decision, step by step", parts.steps),
         part("The deltas of every token and layer", parts.tokens, parts.tokensText),
-        make("div", { className: "stack" }, part("What the dense model says", parts.dense), part("What it would take to lose it", parts.limitsText, parts.limits)),
+        make("div", { className: "stack" }, part("What the dense model says", parts.dense, make("p", { className: "hint" }, "Even the dense run saves a little: of the last layer only what the class token needs is computed.")), part("What it would take to lose it", parts.limitsText, parts.limits)),
       ),
     );
     this.#steps();
@@ -149,12 +150,11 @@ export class Explain {
     this.delta = delta;
     const other = (scores) => {
       const order = [...scores.keys()].sort((a, b) => scores[b] - scores[a]);
-      return `${spotter.labels[order[1]]} ${scores[order[1]].toFixed(3)}`;
+      return `${spotter.labels[order[1]].replaceAll("_", "")} ${scores[order[1]].toFixed(3)}`;
     };
     const row = (name, one) =>
       make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, `${one.label} ${one.score.toFixed(3)}`), make("td", {}, other(one.scores)), make("td", {}, percent(one.macsPercent)));
-    const head = ["", "says", "then", "MACs"].map((name) => make("th", { scope: "col" }, name));
-    parts.dense.replaceChildren(make("tr", {}, ...head), row("deltas", delta), row("dense", dense));
+    parts.dense.replaceChildren(head("says", "then", "MACs"), row("deltas", delta), row("dense", dense));
     this.#tokens();
   }
 
@@ -172,7 +172,8 @@ export class Explain {
         bytes[t * layers + (layers - 1 - layer)] = Math.min(255, 255 * Math.sqrt(kept / total));
       }
     const wave = height * 0.2;
-    drawWave(context, this.record.second(this.event.window), 16000, 0, 1, 0, 0, width, wave - 6, colours.wave);
+    const first = width / tokens; // the class token stands before the sound
+    drawWave(context, this.record.second(this.event.window), 16000, 0, 1, first, 0, width - first, wave - 6, colours.wave);
     drawBytes(context, bytes, tokens, layers, colourMap(), 0, wave, width, height - wave, false);
     this.parts.tokens.setAttribute("aria-label", `Kept deltas of ${tokens} tokens in ${layers} layers.`);
     this.parts.tokensText.textContent = `From left to right the ${tokens} tokens (class token and 10 ms steps), from top to bottom the ${layers} layers. Strong colour: the token was computed; pale: it hardly differs from the one before.`;
@@ -181,7 +182,9 @@ export class Explain {
   async #limits(run) {
     const { event, record, spotter, parts } = this;
     const { on, words } = spotter.document.decision;
-    const rows = [make("tr", {}, make("th", { scope: "row" }, "decision on"), make("td", {}, `above ${event.score.toFixed(3)} (now ${words?.[event.label] ?? on})`))];
+    const row = (...cells) => make("tr", {}, make("th", { scope: "row" }, cells[0]), ...cells.slice(1).map((cell) => make("td", {}, cell)));
+    const rows = [head("now", "no longer found")];
+    rows.push(row("decision: on", `${words?.[event.label] ?? on}`, `above ${event.score.toFixed(3)}`));
     parts.limits.replaceChildren(...rows);
     const { thresholds, front_end } = spotter.setting;
     if (!thresholds) {
@@ -199,26 +202,34 @@ export class Explain {
       parts.limitsText.textContent = "The event depends on sound that came earlier, so thresholds cannot be tried on this part alone.";
       return;
     }
-    for (const [name, sites] of [["all thresholds", Object.keys(thresholds)], ...Object.keys(thresholds).map((site) => [SITE_NAMES[site]?.[0] ?? site, [site]])]) {
-      let found = null;
-      for (const factor of FACTORS) {
-        if (run !== this.run) return;
-        if (!(await fires(sites, factor))) {
-          found = factor;
-          break;
-        }
-      }
+    const first = async (sites, factors) => {
+      for (const factor of factors) if (run === this.run && !(await fires(sites, factor))) return factor;
+      return null;
+    };
+    const all = Object.keys(thresholds);
+    for (const [name, sites] of [["all thresholds", all], ...all.map((site) => [SITE_NAMES[site]?.[0] ?? site, [site]])]) {
+      const found = await first(sites, FACTORS);
       if (run !== this.run) return;
-      rows.push(make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, found ? `lost at ×${found}` : `still found at ×${FACTORS.at(-1)}`)));
+      const now = sites === all ? null : mean(thresholds[sites[0]]);
+      const text = found === null ? `not up to ×${FACTORS.at(-1)}` : `×${found}${now === null ? "" : `: ${figure(now * found)}`}`;
+      rows.push(row(name, now === null ? "×1" : figure(now), text));
       parts.limits.replaceChildren(...rows);
     }
-    parts.limitsText.textContent = "Larger thresholds skip more. The nearest factors at which this word is no longer found:";
+    const smaller = await first(all, SMALLER);
+    if (run !== this.run) return;
+    parts.limitsText.textContent =
+      "The nearest tried factors of the thresholds (means over the layers) at which this word is no longer found. " +
+      (smaller === null ? "With all thresholds smaller, down to 0, it is found too." : `It is also lost with all thresholds times ${smaller}: the deltas helped it.`);
   }
 }
+
+const head = (...names) => make("tr", {}, make("td"), ...names.map((name) => make("th", { scope: "col" }, name)));
 
 function part(title, ...content) {
   return make("div", {}, make("h3", {}, title), ...content);
 }
+const mean = (value) => (Array.isArray(value) ? value.reduce((a, b) => a + b, 0) / value.length : value);
+const figure = (value) => Number(value.toPrecision(3)).toString();
 const times = (value, factor) => (Array.isArray(value) ? value.map((one) => one * factor) : value * factor);
 function raw(logits, label) {
   const top = Math.max(...logits);

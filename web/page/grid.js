@@ -1,5 +1,5 @@
 // The table of layers and sites: which share of the values was kept in one window.
-import { colourMap, css, make, percent } from "./draw.js";
+import { colourMap, css, make, percent, readable } from "./draw.js";
 
 export const SITES = ["x", "q", "k", "scores", "softmax", "heads", "mlp_in", "mlp_hidden"];
 export const SITE_NAMES = {
@@ -33,7 +33,7 @@ export class Grid {
     const rows = Array.from({ length: config.layers }, (_, layer) => {
       const cells = SITES.map(() => make("td"));
       this.cells.push(cells);
-      return make("tr", {}, make("th", { scope: "row" }, `layer ${layer + 1}`), ...cells);
+      return make("tr", {}, make("th", { scope: "row" }, make("span", { className: "wide" }, "layer "), `${layer + 1}`), ...cells);
     });
     this.table.replaceChildren(
       make("caption", { className: "hidden" }, "Share of values kept"),
@@ -58,9 +58,8 @@ export class Grid {
         const share = Math.min(1, kept / siteSize(SITES[s], this.config));
         const level = Math.round(255 * Math.sqrt(share));
         const colour = map[level];
-        const light = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2];
         cell.style.backgroundColor = css(colour);
-        cell.style.color = light > 140 ? "#161b22" : "#f2f5f9";
+        cell.style.color = readable(colour);
         cell.textContent = share >= 0.0995 ? percent(100 * share, 0) : percent(100 * share);
       }),
     );

@@ -4,17 +4,21 @@ import { amount, make, palette, percent, seconds } from "./draw.js";
 import { Explain } from "./explain.js";
 import { Grid } from "./grid.js";
 import { Record } from "./record.js";
+import { decode } from "./sound.js";
 import { Thresholds } from "./thresholds.js";
 import { Timeline } from "./timeline.js";
 
 const $ = (id) => document.getElementById(id);
 const BLOCK = 8000; // samples that are pushed at once, so that pictures grow while a file is read
+const AHEAD = 4; // pushes that the model need not wait for
 
 let spotter;
 let record;
 let isListening = false;
 let job = 0; // number of the newest sound: older ones stop
 let player;
+let contents; // of the page: contents.json
+let whole = null; // the samples and the name of the newest sound, once it has ended
 
 const timeline = new Timeline($("timeline"), (window) => showWindow(window));
 const grid = new Grid($("grid"), $("grid-hint"));
@@ -33,10 +37,19 @@ function say(text, isError = false) {
 
 // ---- models and settings
 
-async function openModel(url) {
+// The address of the model and the arithmetic of the two lists.
+function chosenModel() {
+  const { url, float } = contents.models[$("model").selectedIndex];
+  $("arithmetic").disabled = !float;
+  if (!float) $("arithmetic").value = "float";
+  return new URL(float && $("arithmetic").value === "float" ? float : url, location.href);
+}
+
+/** Opens that model. Its engine is compiled while `ready` is waited for. */
+async function openModel(ready = Promise.resolve()) {
   spotter?.close();
   $("listen").disabled = true;
-  spotter = await load(new URL(url, location.href));
+  spotter = await load(ready.then(chosenModel));
   const { document: about, config, hop, denseMacs } = spotter;
   spotter.on("sound", (block) => record?.addSound(block));
   spotter.on("window", (window) => record && takeWindow(window));
@@ -49,7 +62,15 @@ async function openModel(url) {
   $("setting").value = about.setting;
   thresholds.setup(about, spotter.setting);
   showLegend();
+  $("m-dense").textContent = `MACs, newest window; dense: ${amount(denseMacs)}`;
   $("listen").disabled = false;
+}
+
+async function changeModel() {
+  if (isListening) await stopListening();
+  await openModel();
+  if (whole) await hear(...whole);
+  else if (contents.live) await follow("live");
 }
 
 let retry;
@@ -58,42 +79,48 @@ function chooseSetting(setting, isProfile) {
   $("setting").value = spotter.setting.name in spotter.document.profiles || spotter.setting.name === "dense" ? spotter.setting.name : "custom";
   if (isProfile) thresholds.setup(spotter.document, spotter.setting);
   clearTimeout(retry);
-  if (record && !record.isLive) retry = setTimeout(() => hear(record.sound.slice(0, record.samples), record.name), isProfile ? 0 : 150);
+  if (whole) retry = setTimeout(() => hear(...whole), isProfile ? 0 : 150);
 }
 
 function showLegend() {
   const colours = palette();
-  const words = spotter.labels.map((label, i) => [label, colours.curves[i % colours.curves.length]]).filter(([label]) => !label.startsWith("_"));
   const entry = ([name, colour]) => {
     const span = make("span", {}, name);
     span.style.setProperty("--c", colour);
     return span;
   };
-  $("legend").replaceChildren(...[["attention", colours.attention], ["MLP", colours.mlp]].map(entry), ...words.map(entry));
+  $("legend").replaceChildren(...[["attention", colours.attention], ["MLP", colours.mlp], ["word", colours.word]].map(entry));
 }
 
 // ---- sound
 
-function begin(isLive, name) {
-  job++;
+/** Starts a new record and returns the number of the job, or 0 if there is a newer one already. What
+ * the model still tells of the sound before is not noted. */
+async function begin(isLive) {
+  const mine = ++job;
   stopPlaying();
   explain.close();
+  record = null;
+  await spotter.reset();
+  if (mine !== job) return 0;
   record = new Record(isLive);
-  record.name = name;
   $("words").replaceChildren(make("li", { className: "empty" }, "No word yet."));
   timeline.show(record, timeline.about);
   grid.show(null);
   $("play").disabled = true;
-  return job;
+  return mine;
 }
 
 /** Runs a whole sound of 16 kHz, piece by piece, so that the pictures grow. */
 async function hear(sound, name) {
   if (isListening) await stopListening();
-  const mine = begin(false, name);
-  await spotter.reset();
+  whole = [sound, name];
+  const mine = await begin(false);
+  if (!mine) return;
+  const pushed = [];
   for (let at = 0; at < sound.length; at += BLOCK) {
-    await spotter.push(sound.subarray(at, at + BLOCK));
+    pushed.push(spotter.push(sound.subarray(at, at + BLOCK)));
+    if (pushed.length > AHEAD) await pushed.shift();
     if (mine !== job) return;
   }
   await spotter.flush();
@@ -105,28 +132,22 @@ async function hear(sound, name) {
 
 async function openSound(data, name) {
   try {
-    const context = new OfflineAudioContext(1, 1, 16000);
-    const decoded = await context.decodeAudioData(data);
-    const mono = new Float32Array(decoded.length);
-    for (let c = 0; c < decoded.numberOfChannels; c++) {
-      const channel = decoded.getChannelData(c);
-      for (let i = 0; i < mono.length; i++) mono[i] += channel[i] / decoded.numberOfChannels;
-    }
-    await hear(mono, name);
+    await hear(await decode(data), name);
   } catch (error) {
     say(`${name}: cannot be read as sound (${error.message}).`, true);
   }
 }
 
-async function openUrl(url, name) {
-  const answer = await fetch(url);
+async function openUrl(url, name, asked = { answer: fetch(url) }) {
+  const answer = await asked.answer;
   if (!answer.ok) return say(`${name}: HTTP ${answer.status}`, true);
   await openSound(await answer.arrayBuffer(), name);
 }
 
 async function startListening() {
-  const mine = begin(true, "microphone");
-  await spotter.reset();
+  const mine = await begin(true);
+  if (!mine) return;
+  whole = null;
   try {
     await spotter.listen();
   } catch (error) {
@@ -140,11 +161,17 @@ async function startListening() {
 async function stopListening() {
   setListening(false);
   await spotter.stop();
+  await endRecord("microphone");
+  say(`Stopped after ${seconds(record.seconds)}.`);
+}
+
+// A live sound has ended: from now on it can be played, and heard again with another setting.
+async function endRecord(name) {
   await spotter.flush();
   record.isLive = false;
+  whole = [record.sound.slice(0, record.samples), name];
   $("play").disabled = !record.samples;
   timeline.draw();
-  say(`Stopped after ${seconds(record.seconds)}.`);
 }
 
 function setListening(on) {
@@ -155,8 +182,9 @@ function setListening(on) {
 
 /** Follows the sound that `deltakwt explore --live` sends: 16-bit samples of 16 kHz. */
 async function follow(url) {
-  const mine = begin(true, "live");
-  await spotter.reset();
+  const mine = await begin(true);
+  if (!mine) return;
+  whole = null;
   say("Showing what this machine hears.");
   const reader = (await fetch(url)).body.getReader();
   let rest = new Uint8Array(0);
@@ -171,7 +199,8 @@ async function follow(url) {
     rest = bytes.slice(whole);
     await spotter.push(Float32Array.from(new Int16Array(bytes.buffer, 0, whole / 2), (sample) => sample / 32768));
   }
-  await spotter.flush();
+  if (mine !== job) return;
+  await endRecord("live");
   say("The sound has ended.");
 }
 
@@ -258,12 +287,7 @@ function wire() {
   $("listen").addEventListener("click", () => (isListening ? stopListening() : startListening()));
   $("play").addEventListener("click", play);
   $("setting").addEventListener("change", () => chooseSetting($("setting").value, true));
-  $("model").addEventListener("change", async () => {
-    const sound = record && !record.isLive ? [record.sound.slice(0, record.samples), record.name] : null;
-    if (isListening) await stopListening();
-    await openModel($("model").value);
-    if (sound) await hear(...sound);
-  });
+  for (const list of [$("model"), $("arithmetic")]) list.addEventListener("change", () => changeModel().catch((error) => say(error.message, true)));
   $("example").addEventListener("change", () => {
     const { value, selectedOptions } = $("example");
     if (value) openUrl(value, selectedOptions[0].textContent);
@@ -286,20 +310,30 @@ function wire() {
   });
 }
 
-async function start() {
-  wire();
-  timeline.draw();
-  const contents = await (await fetch("contents.json")).json();
+// Fills the lists, and asks for the first sound while the model is loaded.
+function showContents(found) {
+  contents = found;
   const options = (list) => list.map(({ name, url }) => make("option", { value: url }, name));
   $("model").replaceChildren(...options(contents.models));
   $("example").replaceChildren(make("option", { value: "" }, "choose…"), ...options(contents.sounds));
-  await openModel(contents.models[0].url);
+  const [first] = contents.live ? [] : contents.sounds;
+  return first && { answer: fetch(first.url) }; // in an object, so that it is not waited for
+}
+
+async function start() {
+  const listed = fetch("contents.json").then(async (answer) => showContents(await answer.json()));
+  const opened = openModel(listed);
+  wire();
+  timeline.draw();
+  const asked = await listed;
+  await opened;
+  if (contents.offline.length) navigator.serviceWorker?.register("offline.js").catch(() => {}); // needs https
   if (contents.live) return follow("live");
   say("Ready. Press Listen and speak, open or drop a sound file, or choose an example.");
   const [first] = contents.sounds;
   if (first) {
     $("example").value = first.url;
-    await openUrl(first.url, first.name);
+    await openUrl(first.url, first.name, asked);
   }
 }
 

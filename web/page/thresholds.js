@@ -1,13 +1,16 @@
-// Sliders for the thresholds, and the accuracy that was measured for the profiles.
-import { make, palette, percent, prepare } from "./draw.js";
+// Sliders for the thresholds.
+import { make } from "./draw.js";
 import { SITES, SITE_NAMES } from "./grid.js";
+import { Tradeoff } from "./tradeoff.js";
 
 const MOST = 4; // times the profile's threshold
+const ALL = "all"; // the slider that moves the others
 
 export class Thresholds {
   /** `onChange` gets a setting after the user has moved something. */
   constructor(root, { canvas, text, radios, onChange }) {
-    Object.assign(this, { root, canvas, text, radios, onChange });
+    Object.assign(this, { root, radios, onChange });
+    this.tradeoff = new Tradeoff(canvas, text);
     for (const radio of radios) radio.addEventListener("change", () => this.#changed());
   }
 
@@ -21,44 +24,54 @@ export class Thresholds {
     const hasMlp = this.base?.thresholds.mlp_in !== undefined || this.base?.thresholds.mlp_hidden !== undefined;
     this.count = !setting.thresholds ? 0 : hasMlp ? 8 : 6;
     this.#build();
+    this.tradeoff.setup(document);
     this.#show();
   }
 
   // A dense setting has no thresholds to scale: take those of the default or of the first profile.
   #fallback() {
-    const { thresholds, front_end, profiles } = this.document;
-    return thresholds ? { thresholds, front_end } : (Object.values(profiles)[0] ?? null);
+    const { setting, thresholds, front_end, profiles } = this.document;
+    if (thresholds) return { name: setting, thresholds, front_end };
+    const [first] = Object.entries(profiles);
+    return first ? { name: first[0], ...first[1] } : null;
   }
 
   #build() {
     this.inputs = {};
+    const slider = (site, name, title, onInput) => {
+      const id = `slider-${site}`;
+      const input = make("input", { type: "range", id, min: 0, max: MOST, step: 0.05, value: 1 });
+      const output = make("output", { htmlFor: id });
+      input.addEventListener("input", () => {
+        onInput(input.valueAsNumber);
+        this.#changed();
+      });
+      this.inputs[site] = { input, output };
+      return make("div", { className: `slider ${site}` }, make("label", { htmlFor: id, title }, name), input, output);
+    };
+    const setAll = (factor) => SITES.forEach((site) => (this.factors[site] = factor));
     this.root.replaceChildren(
-      ...SITES.map((site) => {
-        const id = `slider-${site}`;
-        const input = make("input", { type: "range", id, min: 0, max: MOST, step: 0.05, value: 1 });
-        const output = make("output", { htmlFor: id });
-        input.addEventListener("input", () => {
-          this.factors[site] = input.valueAsNumber;
-          this.#changed();
-        });
-        this.inputs[site] = { input, output };
-        const label = make("label", { htmlFor: id, title: SITE_NAMES[site][1] }, SITE_NAMES[site][0]);
-        return make("div", { className: "slider" }, label, input, output);
-      }),
+      slider(ALL, "all together", "all thresholds of the profile times the same factor", setAll),
+      ...SITES.map((site) => slider(site, ...SITE_NAMES[site], (factor) => (this.factors[site] = factor))),
     );
   }
 
+  // The sites that have thresholds now.
+  #sites() {
+    return SITES.slice(0, this.count).filter((site) => this.base?.thresholds[site] !== undefined);
+  }
+
+  // The factor of all of them, or null.
+  #common() {
+    const factors = new Set(this.#sites().map((site) => this.factors[site]));
+    return factors.size === 1 ? [...factors][0] : null;
+  }
+
   #changed() {
-    const chosen = this.radios.find((radio) => radio.checked);
-    this.count = Number(chosen?.value ?? 0);
-    this.name = "";
-    const thresholds = {};
-    for (const site of SITES.slice(0, this.count)) {
-      const value = this.base?.thresholds[site];
-      if (value === undefined) continue;
-      const factor = this.factors[site];
-      thresholds[site] = Array.isArray(value) ? value.map((one) => one * factor) : value * factor;
-    }
+    this.count = Number(this.radios.find((radio) => radio.checked)?.value ?? 0);
+    this.name = this.count ? "" : "dense";
+    const scaled = (value, factor) => (Array.isArray(value) ? value.map((one) => one * factor) : value * factor);
+    const thresholds = Object.fromEntries(this.#sites().map((site) => [site, scaled(this.base.thresholds[site], this.factors[site])]));
     const front_end = this.setting.front_end;
     this.setting = { name: this.count ? "custom" : "dense", thresholds: this.count ? thresholds : null, front_end };
     this.#show();
@@ -67,103 +80,35 @@ export class Thresholds {
 
   #show() {
     for (const radio of this.radios) radio.checked = Number(radio.value) === this.count;
-    SITES.forEach((site, i) => {
-      const { input, output } = this.inputs[site];
-      const value = this.base?.thresholds[site];
-      input.disabled = i >= this.count || value === undefined;
-      const mean = mean_(value) * this.factors[site];
-      output.textContent = input.disabled ? "dense" : `${shown(mean)} (×${this.factors[site].toFixed(2)})`;
-      input.setAttribute("aria-valuetext", input.disabled ? "dense" : `mean threshold ${shown(mean)}`);
-    });
-    this.draw();
-  }
-
-  /** The share of dense MACs of the present sound, for the picture. */
-  measured(macsPercent) {
-    this.now = macsPercent;
-    this.draw();
-  }
-
-  draw() {
-    if (this.pending || !this.document) return;
-    this.pending = true;
-    requestAnimationFrame(() => {
-      this.pending = false;
-      this.#draw();
-    });
-  }
-
-  #points() {
-    return Object.entries(this.document.profiles)
-      .map(([name, { measured }]) => ({ name, ...measured }))
-      .filter(({ accuracy, macs_percent }) => Number.isFinite(accuracy) && Number.isFinite(macs_percent));
-  }
-
-  #draw() {
-    const { context, width, height } = prepare(this.canvas);
-    const colours = palette();
-    const points = this.#points();
-    const dense = points.find((point) => Number.isFinite(point.dense_accuracy))?.dense_accuracy;
-    const values = [...points.map((point) => point.accuracy), ...(dense ? [dense] : [])];
-    const [low, high] = values.length ? [Math.min(...values) - 0.3, Math.max(...values) + 0.3] : [90, 100];
-    const box = { left: 46, right: width - 14, top: 12, bottom: height - 34 };
-    const x = (macs) => box.left + (Math.min(macs, 100) / 100) ** 0.5 * (box.right - box.left);
-    const y = (accuracy) => box.bottom - ((accuracy - low) / (high - low)) * (box.bottom - box.top);
-    axes(context, colours, box, x, y, low, high);
-    if (this.now !== undefined) {
-      context.fillStyle = colours.mlp;
-      context.globalAlpha = 0.75;
-      context.fillRect(x(this.now) - 1, box.top, 2, box.bottom - box.top);
-      context.globalAlpha = 1;
+    const sites = this.#sites();
+    for (const site of SITES) {
+      const isOn = sites.includes(site);
+      const value = `${shown(mean(this.base?.thresholds[site]) * this.factors[site])}`;
+      this.#tell(site, isOn, this.factors[site], isOn ? `${value} (×${this.factors[site].toFixed(2)})` : "dense", `mean threshold ${value}`);
     }
-    if (dense) dot(context, colours, x(100), y(dense), "dense", colours.soft, box, false);
-    points.forEach((point, i) => dot(context, colours, x(point.macs_percent), y(point.accuracy), point.name, colours.accent, box, point.name === this.name, i));
-    this.#caption(points);
+    const common = this.#common();
+    this.#tell(ALL, this.count > 0, common, !this.count ? "dense" : common === null ? "each its own" : `×${common.toFixed(2)}`, `times ${common}`);
+    const isBase = this.base && this.base.name === this.document.curves?.base;
+    this.tradeoff.show({ name: this.name, count: this.count, factor: isBase ? common : null });
   }
 
-  #caption(points) {
-    const here = points.find((point) => point.name === this.name);
-    const now = this.now === undefined ? "" : ` The orange line: ${percent(this.now)} of the dense MACs for this sound.`;
-    let text = points.length
-      ? `Dots: the profiles, measured on ${points[0].clips?.toLocaleString("en") ?? "test"} clips.`
-      : "Nothing was measured for the profiles of this model.";
-    if (here) text += ` ${here.name}: ${percent(here.accuracy, 2)} right with ${percent(here.macs_percent)} of the MACs.`;
-    else if (this.count) text += " The accuracy of these thresholds was not measured.";
-    this.text.textContent = text + now;
+  #tell(site, isOn, factor, text, spoken) {
+    const { input, output } = this.inputs[site];
+    input.disabled = !isOn;
+    if (factor !== null) input.valueAsNumber = factor;
+    output.textContent = text;
+    input.setAttribute("aria-valuetext", isOn ? spoken : "dense");
+  }
+
+  measured(percentage) {
+    this.tradeoff.measured(percentage);
+  }
+  draw() {
+    this.tradeoff.draw();
   }
 }
 
-function axes(context, colours, box, x, y, low, high) {
-  context.strokeStyle = colours.line;
-  context.fillStyle = colours.soft;
-  context.textAlign = "right";
-  const step = high - low > 4 ? 2 : high - low > 1.6 ? 0.5 : 0.2;
-  for (let v = Math.ceil(low / step) * step; v <= high; v += step) {
-    context.fillText(`${v.toFixed(1)}%`, box.left - 6, y(v) + 4);
-    context.beginPath();
-    context.moveTo(box.left, y(v));
-    context.lineTo(box.right, y(v));
-    context.stroke();
-  }
-  context.textAlign = "center";
-  for (const v of [0, 2, 5, 10, 20, 50, 100]) context.fillText(`${v}%`, Math.min(x(v), box.right - 8), box.bottom + 15);
-  context.fillText("MACs, of the dense model", (box.left + box.right) / 2, box.bottom + 30);
-  context.textAlign = "left";
-}
-
-function dot(context, colours, x, y, name, colour, box, isChosen, number = 0) {
-  context.fillStyle = colour;
-  context.beginPath();
-  context.arc(x, y, isChosen ? 7 : 4.5, 0, 7);
-  context.fill();
-  context.fillStyle = isChosen ? colours.text : colours.soft;
-  context.font = `${isChosen ? 600 : 400} 11.5px system-ui, sans-serif`;
-  const w = context.measureText(name).width;
-  const left = x + 10 + w > box.right || number % 2 === 1;
-  context.fillText(name, left ? x - w - 10 : x + 10, y + 4);
-}
-
-function mean_(value) {
+function mean(value) {
   if (value === undefined) return 0;
   return Array.isArray(value) ? value.reduce((a, b) => a + b, 0) / value.length : value;
 }

@@ -4,14 +4,16 @@ import { colourMap, css, drawBytes, drawWave, palette, percent, prepare, seconds
 const LIVE_SECONDS = 8;
 const TAIL = 0.6; // seconds after the end of a sound
 const GAP = 8;
+const NAMED = 0.25; // curves that rise to this posterior are named
+const NARROW = 560; // pixels
 const TITLE = 17; // height of a lane's title
 // Shares of the height.
 const LANES = [
-  ["sound", 0.2, "sound and words"],
-  ["mel", 0.2, "front end: what the model sees, low tones below"],
-  ["scores", 0.22, "posteriors of the words, smoothed"],
-  ["macs", 0.18, "MACs of each window, in percent of the dense model"],
-  ["layers", 0.2, "the same by layer, the first layer on top"],
+  ["sound", 0.2, "sound and words", ""],
+  ["mel", 0.2, "front end: what the model sees", ", low tones below"],
+  ["scores", 0.22, "posteriors of the words, averaged over windows", "; a word fires above “on”"],
+  ["macs", 0.18, "MACs of each window, in percent of the dense model", ""],
+  ["layers", 0.2, "the same for each layer", ", from the first (top) to the last"],
 ];
 
 export class Timeline {
@@ -78,10 +80,10 @@ export class Timeline {
     const axis = 18;
     let y = 0;
     this.place = { context, width, colours };
-    for (const [name, share, title] of LANES) {
+    for (const [name, share, title, more] of LANES) {
       const h = share * (height - axis) - GAP - TITLE;
       context.fillStyle = colours.soft;
-      context.fillText(title, 1, y + 12);
+      context.fillText(width < NARROW ? title : title + more, 1, y + 12);
       y += TITLE;
       context.fillStyle = name === "mel" ? css(colourMap()[0]) : colours.page;
       context.beginPath();
@@ -149,10 +151,9 @@ export class Timeline {
       context.stroke();
       context.setLineDash([]);
       context.fillStyle = colours.soft;
-      context.textAlign = "right";
-      context.fillText(level === decision.on ? `on ${level}` : `off ${level}`, width - 6, at(level) - 3);
-      context.textAlign = "left";
+      context.fillText(level === decision.on ? `on ${level}` : `off ${level}`, 5, at(level) - 3);
     }
+    const names = [];
     labels.forEach((label, i) => {
       const isWord = !label.startsWith("_");
       if (!windows.some((window) => window.scores[i] > 0.1)) return;
@@ -164,7 +165,44 @@ export class Timeline {
       context.stroke();
       context.globalAlpha = 1;
       context.lineWidth = 1;
+      if (isWord || width >= NARROW)
+        names.push(...this.#peaks(i).map((window) => [!isWord, label.replaceAll("_", ""), context.strokeStyle, this.x(window.start + 1), at(window.scores[i])]));
     });
+    const taken = [];
+    for (const [, ...name] of names.sort(([a], [b]) => a - b)) this.#name(y, taken, ...name);
+  }
+
+  // The highest window of each time that a curve rises above NAMED.
+  #peaks(label) {
+    const peaks = [];
+    let best = null;
+    for (const window of this.record.windows) {
+      const score = window.scores[label];
+      if (score < NAMED) {
+        if (best) peaks.push(best);
+        best = null;
+      } else if (!best || score > best.scores[label]) best = window;
+    }
+    return best ? [...peaks, best] : peaks;
+  }
+
+  // Writes the name of a curve below its peak, with a rim that keeps it apart from the lines. A name
+  // that would cover another is left out.
+  #name(top, taken, name, colour, x, y) {
+    const { context, width, colours } = this.place;
+    const half = context.measureText(name).width / 2;
+    const at = Math.max(half + 2, Math.min(width - half - 2, x));
+    const below = Math.max(top + 24, y + 14);
+    if (taken.some(([l, r, b]) => at - half < r && at + half > l && Math.abs(b - below) < 12)) return;
+    taken.push([at - half, at + half, below]);
+    context.textAlign = "center";
+    context.lineWidth = 3;
+    context.strokeStyle = colours.page;
+    context.strokeText(name, at, below);
+    context.fillStyle = colour;
+    context.fillText(name, at, below);
+    context.lineWidth = 1;
+    context.textAlign = "left";
   }
 
   // The percentage at the top of the lane of MACs.

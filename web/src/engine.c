@@ -21,6 +21,7 @@ static void *spotter_memory, *trace_memory;
 static float *thresholds; /* (layers, DK_SITES): written by JavaScript before `setup` */
 static float *logits;     /* (labels): of `explain` */
 static float *kept;       /* (DK_SITES, layers, tokens): of `explain` */
+static uint32_t *counts;  /* (layers, DK_SITES, tokens): the same of a model in fixed point */
 static int64_t *macs;     /* (layers, DK_PRODUCTS): of `explain` */
 static float *log_memory; /* (MOST_WINDOWS, log_step): the windows since `take_windows` */
 static uint32_t log_step, log_count;
@@ -71,7 +72,7 @@ EXPORT(open_model) int open_model(const void *file, uint32_t size) {
     if (status) return status;
     const dk_config *c = &model.config;
     size_t traces = 0;
-    for (int site = 0; site < DK_SITES; site++) traces += trace_size(site);
+    for (int site = 0; model.weights && site < DK_SITES; site++) traces += trace_size(site);
     log_step = sizeof(window_head) / sizeof(float) + 2 * c->labels + sites() + products() +
                new_rows() * DK_COEFFICIENTS;
     spotter_memory = reserve(dk_spotter_size(&model));
@@ -79,17 +80,19 @@ EXPORT(open_model) int open_model(const void *file, uint32_t size) {
     logits = reserve(c->labels * sizeof *logits);
     macs = reserve(products() * sizeof *macs);
     kept = reserve((size_t)sites() * tokens() * sizeof *kept);
+    counts = reserve((size_t)sites() * tokens() * sizeof *counts);
     log_memory = reserve((size_t)MOST_WINDOWS * log_step * sizeof *log_memory);
     trace_memory = reserve(traces * sizeof(float));
     first_rows = reserve((size_t)c->frames * DK_COEFFICIENTS * sizeof *first_rows);
     if (!dk_spotter_size(&model)) return DK_BAD_CONFIG;
-    if (!spotter_memory || !thresholds || !logits || !macs || !kept || !log_memory ||
+    if (!spotter_memory || !thresholds || !logits || !macs || !kept || !counts || !log_memory ||
         !trace_memory || !first_rows)
         return DK_BAD_MEMORY;
     if (model.thresholds) memcpy(thresholds, model.thresholds, sites() * sizeof *thresholds);
     return DK_OK;
 }
 
+EXPORT(is_fixed) int is_fixed(void) { return !model.weights; }
 EXPORT(config) const dk_config *config(void) { return &model.config; }
 EXPORT(decision) const dk_decision *decision(void) { return &model.decision; }
 EXPORT(threshold_buffer) float *threshold_buffer(void) { return thresholds; }
@@ -177,26 +180,41 @@ static void count_kept(const float *references, size_t width, float *to) {
         }
 }
 
+/* In floats: asks for traces, from which the kept deltas are counted. */
+static dk_status explain_floats(dk_watch *watch) {
+    float *at = trace_memory;
+    for (int site = 0; site < DK_SITES; site++) {
+        watch->trace[site] = at;
+        at += trace_size(site);
+    }
+    memset(trace_memory, 0, (size_t)(at - (float *)trace_memory) * sizeof *at);
+    dk_status status = dk_spotter_explain(spotter, samples, logits, watch);
+    for (int site = 0; !status && site < DK_SITES; site++)
+        count_kept(watch->trace[site], site_width(site),
+                   kept + (size_t)site * model.config.layers * tokens());
+    return status;
+}
+
+static dk_status explain_integers(dk_watch *watch) {
+    const uint32_t layers = model.config.layers;
+    watch->kept = counts;
+    dk_status status = dk_spotter_explain(spotter, samples, logits, watch);
+    for (uint32_t layer = 0; layer < layers; layer++)
+        for (uint32_t site = 0; site < DK_SITES; site++)
+            for (uint32_t t = 0; t < tokens(); t++)
+                kept[(site * layers + layer) * tokens() + t] =
+                    (float)counts[(layer * DK_SITES + site) * tokens() + t];
+    return status;
+}
+
 /* Runs the one second in the sample buffer, apart from the stream. With `is_traced`, also counts
  * the deltas that every token kept at every site. */
 EXPORT(explain) int explain(int is_traced) {
     dk_watch watch;
     memset(&watch, 0, sizeof watch);
     watch.macs = macs;
-    float *at = trace_memory;
-    size_t traces = 0;
-    for (int site = 0; is_traced && site < DK_SITES; site++) {
-        watch.trace[site] = at;
-        at += trace_size(site);
-        traces += trace_size(site);
-    }
-    memset(trace_memory, 0, traces * sizeof *at);
-    dk_status status = dk_spotter_explain(spotter, samples, logits, &watch);
-    if (status || !is_traced) return status;
-    for (int site = 0; site < DK_SITES; site++)
-        count_kept(watch.trace[site], site_width(site),
-                   kept + (size_t)site * model.config.layers * tokens());
-    return DK_OK;
+    if (!is_traced) return dk_spotter_explain(spotter, samples, logits, &watch);
+    return model.weights ? explain_floats(&watch) : explain_integers(&watch);
 }
 
 EXPORT(explained_logits) const float *explained_logits(void) { return logits; }

@@ -77,6 +77,12 @@ test("the events do not depend on the blocks, and are printed for Python", needs
   console.log(`EVENTS ${JSON.stringify(whole)}`);
 });
 
+test("the logits of a second are printed for Python", needsModel, async () => {
+  const spotter = await spotterOf();
+  const { logits } = await spotter.explain(sound().subarray(0, 16000));
+  console.log(`LOGITS ${JSON.stringify([...logits])}`);
+});
+
 test("listeners hear words and windows, and can leave", needsModel, async () => {
   const spotter = await spotterOf();
   const heard = { word: 0, window: 0, sound: 0 };
@@ -109,7 +115,9 @@ test("thresholds of zero give the dense logits, and the trace counts what was ke
   const clip = sound().subarray(0, 16000);
   const dense = await spotter.explain(clip, { setting: "dense" });
   const exact = await spotter.explain(clip, { setting: "0_0_0_0_0_0_0_0", trace: true });
-  dense.logits.forEach((logit, i) => assert.ok(Math.abs(logit - exact.logits[i]) < 1e-3));
+  // In fixed point a sum of rounded differences is not the rounded sum.
+  const near = spotter.arithmetic === "fixed" ? 0.1 : 1e-3;
+  dense.logits.forEach((logit, i) => assert.ok(Math.abs(logit - exact.logits[i]) < near, `${logit} ${exact.logits[i]}`));
   const { layers, tokens, dim } = spotter.config;
   assert.equal(exact.kept.length, 9 * layers * tokens);
   assert.equal(exact.kept[0], dim);
@@ -140,5 +148,4 @@ test("sound that is not finite and rates that are not sound are refused", needsM
   const spotter = await spotterOf();
   await assert.rejects(spotter.push([Number.NaN]), /not a finite number/);
   await assert.rejects(spotter.push([0], 3), /sample rate/);
-  await assert.rejects(load(MODEL, { arithmetic: "decimal" }), /this build has float/);
 });

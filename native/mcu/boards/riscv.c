@@ -1,4 +1,4 @@
-/* Start-up of a RISC-V hart with an FPU in machine mode, as on qemu's virt board. */
+/* Start-up of a RISC-V hart in machine mode, as on qemu's virt board. */
 #include "board.h"
 
 #include <string.h>
@@ -26,11 +26,14 @@ __attribute__((used)) static void fault(void) {
     board_exit(3);
 }
 
-/* The FPU is switched on in mstatus (FS = initial). */
+/* Where there is an FPU, it is switched on in mstatus (FS = initial). */
+#ifdef __riscv_flen
+#define START_FPU "li t0, 0x2000\ncsrs mstatus, t0\ncsrwi fcsr, 0\n"
+#else
+#define START_FPU
+#endif
 __attribute__((section(".entry"), naked, used)) void entry(void) {
     __asm__ volatile(".option push\n.option norelax\nla gp, __global_pointer$\n.option pop\n"
                      "la sp, board_stack_top\n"
-                     "la t0, fault\ncsrw mtvec, t0\n"
-                     "li t0, 0x2000\ncsrs mstatus, t0\ncsrwi fcsr, 0\n"
-                     "j reset");
+                     "la t0, fault\ncsrw mtvec, t0\n" START_FPU "j reset");
 }

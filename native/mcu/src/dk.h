@@ -9,10 +9,14 @@
  *     }
  *
  * One stream, one static block of memory (DK_RAM_BYTES), no heap, no operating system. Only one
- * thread may call these functions. engine.h says why this engine and the library's are separate.
+ * thread may call these functions. dk_push returns after the inference of a window that is due:
+ * the buffers of the microphone must hold the samples that arrive meanwhile. engine.h says why
+ * this engine and the library's are separate.
  */
 #ifndef DK_H
 #define DK_H
+
+#include "config.h" /* DK_HOP_MS: milliseconds from one window to the next */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,7 +37,7 @@ void dk_init(void);                                 /* starts a stream, or resta
 void dk_push(const int16_t *samples, size_t count); /* adds the next samples */
 int dk_result(dk_event *event);                     /* 1: the next word is in *event; 0: none */
 /* Classifies one second (16,000 samples): returns the best label and the logits of all labels. Ends
- * the stream. */
+ * the stream. A program that calls it needs 32 KB more (clip.c). */
 uint32_t dk_clip(const int16_t *samples, float *logits);
 const uint32_t *dk_macs(void); /* (6) MACs of each product of the last inference */
 const float *dk_logits(void);  /* (labels) logits of the last window of the stream */

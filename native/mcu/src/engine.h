@@ -1,33 +1,21 @@
-/* The engine for microcontrollers: features to logits, one token at a time.
+/* The engine for microcontrollers: 16-bit features to logits, one token at a time.
  *
- * Why there are two engines: the library's dk_run (deltakwt.h) runs each stage over all tokens,
- * which is fast where there are vector instructions and memory, and needs about 1 MB of scratch.
- * Here a token goes through all stages of a pass before the next one starts. Scores, softmax, heads
- * and the hidden layer of the MLP exist for one token only, and the output of a layer replaces its
- * input in place, so that an inference fits into 96 KB. The sizes are constants of the exported
- * model (config.h). Front end, stream, window bookkeeping and decision rule are source files of the
- * library. A fixed-point engine is meant to replace the two by one.
+ * It computes the arithmetic of docs/fixed-point.md, from the same source as the library
+ * (fixed_arithmetic.h), and gives the same bits. Why it is not the library's dk_fixed_run: that one
+ * runs each stage over all tokens, which is fast where there are vector instructions, and holds the
+ * scores, the hidden layer and the differences of all tokens, several hundred KB. Here scores,
+ * softmax, heads and the hidden layer exist for one token only, and the output of a layer replaces
+ * its input in place. The weights stay in flash, and all sizes are constants of the exported model
+ * (config.h). Front end, stream, window bookkeeping and decision rule are files of the library.
  */
 #ifndef DK_ENGINE_H
 #define DK_ENGINE_H
 
 #include "config.h"
 #include "deltakwt.h"
-#include "window.h"
+#include "fixed_arithmetic.h"
 
-/* How numbers are stored: weights as exported; K^ and V in 16 bits with DK_SMALL. */
-#if defined(DK_WEIGHTS_INT8)
-typedef int8_t dk_weight;
-#elif defined(DK_WEIGHTS_F16)
-typedef uint16_t dk_weight;
-#else
-typedef float dk_weight;
-#endif
-#ifdef DK_SMALL
-typedef uint16_t dk_kv; /* the upper half of a float */
-#else
-typedef float dk_kv;
-#endif
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,93 +23,114 @@ extern "C" {
 
 enum {
     DK_TOKENS = DK_FRAMES + 1,
-    DK_KEY_COLUMNS = (DK_TOKENS + 3) / 4 * 4, /* tokens as columns, in whole groups of four */
+    DK_COLUMNS = (DK_TOKENS + 7) / 8 * 8, /* tokens as columns, in whole groups of eight */
     DK_HEAD_DIM = DK_DIM / DK_HEADS,
-    DK_COLUMN_BLOCK = DK_HEAD_DIM / 2, /* columns of a weight matrix that are unpacked together */
-    DK_UNPACKED = DK_DIM * (DK_HEAD_DIM > DK_FEATURES ? DK_HEAD_DIM : DK_FEATURES),
-    DK_HEAD_COLUMNS = (DK_LABELS + 3) / 4 * 4, /* of the last matrix, filled up with zeros */
-    DK_MASK_WORDS = (DK_DIM + 31) / 32,
-    DK_KEY_WORDS = (DK_KEY_COLUMNS + 31) / 32,
+    DK_WIDEST = DK_MLP > DK_COLUMNS ? DK_MLP : DK_COLUMNS,
 };
 
-/* A kept delta: which feature, and how much. */
+/* How the matrices of the layers are stored: 16 bits, or 8 bits with a shift per row. */
+#ifdef DK_WEIGHTS_INT8
+typedef int8_t dk_weight;
+#else
+typedef int16_t dk_weight;
+#endif
+
+/* A matrix (rows = inputs, columns = outputs). Weight = data << shifts[row]. */
 typedef struct {
-    uint32_t index;
-    float value;
+    const dk_weight *data;
+    const uint8_t *shifts; /* (rows), or NULL: 0 */
+} dk_flash_matrix;
+
+typedef struct {
+    dk_flash_matrix q, k, v, proj, mlp_in, mlp_out;
+    const int16_t *proj_bias, *mlp_in_bias, *mlp_out_bias;
+    dk_fixed_norm norm1, norm2;
+    uint32_t key_shift, score_bits, hidden_bits, sum1_shift, sum2_shift;
+} dk_flash_layer;
+
+/* The members are those of dk_fixed_source (deltakwt_fixed.h). */
+typedef struct {
+    const int16_t *embed;     /* (features, d) */
+    const int16_t *positions; /* (tokens, d): with the embedding's bias and the class token */
+    const int16_t *head;      /* (d, labels) */
+    const int32_t *head_bias; /* (labels) */
+    const dk_flash_layer *layers;
+    uint32_t embed_shift;
+} dk_flash_model;
+
+/* A kept difference: which feature, and how much. */
+typedef struct {
+    int16_t value;
+    uint16_t index;
 } dk_entry;
 
-/* State that a pass keeps from one token to the next: references, and how far the running results
- * have moved from them. */
+/* A product to add: a value times a row of weights, keys or values. */
 typedef struct {
-    float x[DK_DIM]; /* reference of the input */
-    float q[DK_HEAD_DIM], q_moved[DK_HEAD_DIM];
-    float changes[DK_KEY_COLUMNS]; /* of the scores, from column to column */
-    float scores[DK_KEY_COLUMNS], scores_moved[DK_KEY_COLUMNS];
-    float power[DK_KEY_COLUMNS]; /* exp(scores - top) */
-    float softmax[DK_KEY_COLUMNS];
-    float head[DK_HEAD_DIM], head_moved[DK_HEAD_DIM];
-    float result[DK_DIM]; /* of the projection */
-    float top;
+    int32_t value; /* of int8_t weights, shifted as the row is */
+    const void *row;
+} dk_term;
+
+/* What each pass keeps from one token to the next: references and running results. */
+typedef struct {
+    int16_t x[DK_DIM]; /* reference */
+    int16_t key[DK_DIM], key_reference[DK_DIM];
+    int16_t value[DK_DIM], value_reference[DK_DIM];
+} dk_keys_state;
+
+/* Of one head; by column. */
+typedef struct {
+    int16_t scores[DK_COLUMNS], held[DK_COLUMNS]; /* running, and their references */
+    int16_t powers[DK_COLUMNS];                   /* exp(held - top) */
+    int16_t softmax[DK_COLUMNS];                  /* reference */
+    int32_t top;
+} dk_head_state;
+
+typedef struct {
+    int16_t x[DK_DIM];
+    int16_t q[DK_DIM], q_reference[DK_DIM];
+    dk_head_state head[DK_HEADS];
+    int16_t heads[DK_DIM], heads_reference[DK_DIM];
+    int16_t result[DK_DIM];
 } dk_attention_state;
 
 typedef struct {
-    float x[DK_DIM];
-    float key[DK_COLUMN_BLOCK], key_moved[DK_COLUMN_BLOCK], stored[DK_COLUMN_BLOCK];
-    float value[DK_COLUMN_BLOCK], value_moved[DK_COLUMN_BLOCK];
-} dk_keys_state;
-
-typedef struct {
-    float x[DK_DIM];
-    float moved[DK_COLUMN_BLOCK];  /* the hidden value, before the GELU, less the centre */
-    float centre[DK_COLUMN_BLOCK]; /* near the hidden value where the GELU was last computed */
-    uint32_t
-        slack[DK_COLUMN_BLOCK]; /* as long as it moved no further (dk_magnitude), nothing is kept */
-    float reference[DK_COLUMN_BLOCK]; /* of the GELU's output */
-    float output[DK_DIM];
+    int16_t x[DK_DIM];
+    int16_t hidden[DK_MLP]; /* before the GELU */
+    int16_t low[DK_MLP];    /* from low to low + width, the GELU stays within its threshold */
+    uint16_t width[DK_MLP];
+    int16_t reference[DK_MLP]; /* of the GELU */
+    int16_t result[DK_DIM];
 } dk_mlp_state;
 
-/* All the memory of an inference. The members of a union are used in different phases.
+/* All the memory of an inference.
  *
  * A token whose input did not change has the same key and value as the token before it. Such a run
- * of tokens is stored as one column with the number of its tokens. */
+ * of tokens is one column of the scores, with the number of its tokens. */
 typedef struct {
-    float x[DK_TOKENS][DK_DIM]; /* input of the layer, replaced row by row by its output */
+    int16_t x[DK_TOKENS][DK_DIM];      /* input of the layer, replaced row by row by its output */
+    int16_t keys[DK_DIM][DK_COLUMNS];  /* references of K, shifted, transposed */
+    int16_t values[DK_TOKENS][DK_DIM]; /* references of V */
+    uint8_t changed[DK_TOKENS];        /* the token begins a column */
+    uint16_t times[DK_COLUMNS];        /* tokens of a column */
+    dk_entry list[DK_WIDEST];          /* kept differences of a row */
+    dk_term terms[DK_WIDEST + 1];      /* what they are multiplied with */
+    uint16_t kept_q[DK_DIM], kept_k[DK_DIM]; /* tokens that kept a feature: for the count */
+    uint32_t columns;
     union {
-        struct {
-            dk_kv keys[DK_DIM][DK_KEY_COLUMNS]; /* K^ transposed, scaled by 1/sqrt(head_dim): deltas
-                                               from column to column */
-            uint32_t key_mask[DK_DIM][DK_KEY_WORDS]; /* where they are not zero */
-            dk_kv values[DK_KEY_COLUMNS][DK_DIM];
-        } kv;
-        float partial[DK_TOKENS][DK_DIM]; /* MLP: deltas of the output, summed over the blocks of
-                                             hidden features; one row for a run of tokens */
-    } a;
-#if DK_HEADS > 1
-    float heads_partial[DK_TOKENS][DK_DIM]; /* attention: sum over the heads */
-#endif
-#ifndef DK_WEIGHTS_F32
-    float unpacked[DK_UNPACKED]; /* two blocks of weights as floats; or W_Q of a head; or the
-                                    embedding */
-#endif
-    uint32_t mask[DK_TOKENS][DK_MASK_WORDS]; /* which deltas of x a pass kept, for the next one */
-    dk_entry list[DK_DIM > DK_KEY_COLUMNS ? DK_DIM : DK_KEY_COLUMNS];
-    union {
+        int32_t embedded[DK_DIM];
         dk_keys_state keys;
         dk_attention_state attention;
         dk_mlp_state mlp;
     } s;
-    uint16_t kept_q[DK_DIM], kept_k[DK_DIM]; /* tokens that kept a feature: for the count */
-    float times[DK_KEY_COLUMNS];             /* tokens of a column */
-    uint32_t columns;
 } dk_work;
 
-/* features: rows of DK_FEATURES in a ring of DK_FRAMES rows, the oldest at row `first`.
- * thresholds (DK_LAYERS, DK_SITES), or NULL for the dense model. macs may be NULL. */
-void dk_infer(const dk_model *model, dk_work *work, const dk_feature *features, uint32_t first,
-              const float *thresholds, float *logits, uint32_t macs[DK_PRODUCTS]);
+/* features (DK_FRAMES, DK_FEATURES). thresholds (DK_LAYERS, DK_SITES), or NULL for the dense model.
+ * macs may be NULL. */
+void dk_infer(const dk_flash_model *model, dk_work *work, const int16_t *features,
+              const int16_t *thresholds, int32_t *logits, uint32_t macs[DK_PRODUCTS]);
 
-extern const dk_model dk_flash_model;       /* weights.c */
-extern const dk_frontend dk_flash_frontend; /* tables.c */
+extern const dk_flash_model dk_model_weights; /* weights.c */
+extern const dk_frontend dk_flash_frontend;   /* tables.c */
 
 #ifdef __cplusplus
 }

@@ -1,11 +1,12 @@
 /* The interface of dk.h: samples to features, one window every hop, words. */
-#include "arithmetic.h"
 #include "clip.h"
 #include "decider.h"
 #include "dk.h"
-#include "internal.h"
+#include "engine.h"
 #include "profile.h"
 #include "window.h"
+
+#include <string.h>
 
 enum { WAITING = 8 };
 
@@ -13,9 +14,7 @@ enum { WAITING = 8 };
 static struct {
     union {
         dk_work infer;
-        struct { /* dk_clip, before the inference */
-            float energies[DK_FRAMES * DK_BANDS], column[DK_FRAMES];
-        } clip;
+        float front_end[DK_ENERGIES_WORK]; /* of one frame, between two inferences */
     } work;
     dk_feature features[DK_FRAMES * DK_FEATURES]; /* the ring of rows of `window`, or a clip */
     dk_feature computed[DK_FRAMES * DK_FEATURES]; /* the last computed window */
@@ -37,11 +36,13 @@ const uint32_t DK_RAM_BYTES = sizeof ram, DK_LABEL_COUNT = DK_LABELS;
 void dk_init(void) {
     memset(&ram, 0, sizeof ram);
     dk_window_init(&ram.window, DK_FRAMES, dk_rule.hop, ram.features, ram.computed);
-    ram.window.reuse = dk_rule.reuse;
+    ram.window.scales = dk_feature_scales;
+    ram.window.reuse = dk_reuse_steps;
     ram.window.onset = dk_rule.onset;
     ram.window.outliers = dk_rule.outliers;
     dk_stream_init(ram.stream_memory, sizeof ram.stream_memory, &dk_flash_frontend, &dk_front_end,
                    &ram.stream);
+    ram.stream->work = ram.work.front_end;
     ram.decider.rule = &dk_rule;
     ram.decider.labels = DK_LABELS;
     ram.decider.delay = dk_front_end.smooth ? DK_HOP : 0;
@@ -63,12 +64,18 @@ static void add_event(const dk_word *found) {
     event->time = found->time;
 }
 
+static void infer_window(void) {
+    int32_t logits[DK_LABELS];
+    dk_infer(&dk_model_weights, &ram.work.infer, dk_window_take(&ram.window), dk_thresholds, logits,
+             ram.macs);
+    for (uint32_t i = 0; i < DK_LABELS; i++) ram.logits[i] = (float)logits[i] * dk_logit_step;
+}
+
 static void add_row(const float *row) {
     if (!dk_window_add(&ram.window, row)) return;
     memset(ram.macs, 0, sizeof ram.macs);
     if (!dk_window_is_near(&ram.window)) {
-        dk_infer(&dk_flash_model, &ram.work.infer, dk_window_take(&ram.window), 0, dk_thresholds,
-                 ram.logits, ram.macs);
+        infer_window();
         ram.window.is_quiet = dk_holds_no_word(ram.logits, dk_word_posteriors, DK_LABELS);
     }
     dk_word found;
@@ -99,38 +106,16 @@ const uint32_t *dk_macs(void) { return ram.macs; }
 
 const float *dk_logits(void) { return ram.logits; }
 
-/* Computes the features of a clip. The floor uses the whole clip; in a stream it is tracked. */
-void dk_clip_features(const int16_t *samples) {
-    const dk_kernels *kernels = dk_flash_frontend.kernels;
-    float *energies = ram.work.clip.energies, row[DK_FEATURES];
+/* Restarts the stream: a clip uses its memory. */
+dk_borrowed dk_borrow(void) {
+    dk_borrowed memory;
     dk_init();
-    for (uint32_t t = 0; t < DK_FRAMES; t++) {
-        for (uint32_t i = 0; i < DK_FRAME; i++)
-            ram.stream->samples[i] = (float)samples[t * DK_HOP + i] * (1.0f / 32768.0f);
-        kernels->energies(&dk_flash_frontend, ram.stream->samples, 1, energies + t * DK_BANDS,
-                          ram.stream->work);
-    }
-    dk_log_energies(kernels, &dk_front_end, energies, DK_FRAMES, ram.work.clip.column);
-    for (uint32_t t = 0; t < DK_FRAMES; t++) {
-        kernels->gemm(energies + t * DK_BANDS, DK_BANDS, 1, &dk_flash_frontend.dct, NULL, row,
-                      DK_COEFFICIENTS);
-        dk_store_row(row, ram.features + t * DK_FEATURES);
-    }
+    memory.stream = ram.stream;
+    memory.features = ram.features;
+    return memory;
 }
 
-void dk_clip_infer(float *logits, int dense) {
-    dk_infer(&dk_flash_model, &ram.work.infer, ram.features, 0, dense ? NULL : dk_thresholds,
-             logits, ram.macs);
-}
-
-uint32_t dk_clip(const int16_t *samples, float *logits) {
-    uint32_t macs[DK_PRODUCTS], best = 0;
-    dk_clip_features(samples);
-    dk_clip_infer(logits, 0);
-    memcpy(macs, ram.macs, sizeof macs);
-    dk_init();
-    memcpy(ram.macs, macs, sizeof macs);
-    for (uint32_t i = 1; i < DK_LABELS; i++)
-        if (logits[i] > logits[best]) best = i;
-    return best;
+void dk_clip_infer(int32_t *logits, int dense) {
+    dk_infer(&dk_model_weights, &ram.work.infer, ram.features, dense ? NULL : dk_thresholds, logits,
+             ram.macs);
 }

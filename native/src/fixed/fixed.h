@@ -4,12 +4,16 @@
 
 #include "../internal.h"
 #include "deltakwt_fixed.h"
+#include "fixed_arithmetic.h"
+
+#ifdef DK_HAVE_WASM
+#define DK_PANEL 128 /* columns that a product keeps in registers */
+#else
+#define DK_PANEL 192
+#endif
 
 enum {
     DK_VECTOR = 16, /* rows are padded with zeros to whole vectors of so many values */
-    DK_PANEL = 128, /* columns that a product keeps in registers */
-    DK_LEAST = -32768,
-    DK_MOST = 32767,
 };
 
 static inline uint32_t dk_padded(uint32_t n) { return (n + DK_VECTOR - 1) / DK_VECTOR * DK_VECTOR; }
@@ -21,11 +25,6 @@ typedef struct {
     size_t step;
     uint32_t rows, cols, panel, stride;
 } dk_fixed_matrix;
-
-typedef struct {
-    const int16_t *gain, *bias; /* (n), padded with zeros */
-    uint32_t n, epsilon, shift;
-} dk_fixed_norm;
 
 /* The rows first .. rows-1 of a site as differences. Row t has `words` words of `mask`, one bit for
  * every kept feature, and the differences of all features. Both are set only where changed[t]. */
@@ -69,11 +68,13 @@ typedef struct {
     /* out (n) = x (2 pairs) W / 2^shift + add; W is (pairs, n, 2), in 32 bits. */
     void (*embed)(const int16_t *x, uint32_t pairs, const int16_t *w, uint32_t shift,
                   const int16_t *add, uint32_t n, int16_t *out, uint32_t *peak);
+    /* Kept features of the changed rows. counts (stride), unless NULL, grow by those of each. */
+    int64_t (*count)(const dk_changes *changes, uint32_t *counts);
 } dk_fixed_kernels;
 
 extern const dk_fixed_kernels dk_fixed_scalar;
 #ifdef DK_HAVE_X86
-extern const dk_fixed_kernels dk_fixed_avx2;
+extern const dk_fixed_kernels dk_fixed_avx2, dk_fixed_avx512;
 #endif
 #ifdef DK_HAVE_NEON
 extern const dk_fixed_kernels dk_fixed_neon;
@@ -81,77 +82,6 @@ extern const dk_fixed_kernels dk_fixed_neon;
 #ifdef DK_HAVE_WASM
 extern const dk_fixed_kernels dk_fixed_wasm;
 #endif
-
-/* ---- scalar parts, used by all kernels ------------------------------------------------------ */
-
-static inline int32_t dk_saturate(int32_t a) {
-    return a < DK_LEAST ? DK_LEAST : a > DK_MOST ? DK_MOST : a;
-}
-
-/* The lower 16 bits of a sum: sums of products are modulo 2^16. */
-static inline int16_t dk_wrap(int32_t a) { return (int16_t)(uint16_t)a; }
-
-/* C leaves >> of a negative number to the compiler; every compiler rounds downwards. */
-_Static_assert((-3 >> 1) == -2, "the fixed-point engine needs an arithmetic right shift");
-
-/* a / 2^bits, rounded to the nearest, halves upwards. */
-static inline int32_t dk_rounded_shift(int32_t a, uint32_t bits) {
-    return (a + (1 << bits >> 1)) >> bits;
-}
-
-/* The rounded product of two numbers with 15 fraction bits; not both may be -32768. */
-static inline int32_t dk_q15(int32_t a, int32_t b) { return (a * b + 0x4000) >> 15; }
-
-#ifdef __GNUC__
-static inline uint32_t dk_lowest_bit(uint64_t x) { return (uint32_t)__builtin_ctzll(x); }
-static inline uint32_t dk_bit_length(uint64_t x) { return 64 - (uint32_t)__builtin_clzll(x); }
-static inline uint32_t dk_bit_count(uint64_t x) { return (uint32_t)__builtin_popcountll(x); }
-#else
-static inline uint32_t dk_bit_length(uint64_t x) { /* x > 0 */
-    uint32_t n = 0;
-    for (; x; x >>= 1) n++;
-    return n;
-}
-static inline uint32_t dk_lowest_bit(uint64_t x) { return dk_bit_length(x & (0 - x)) - 1; }
-static inline uint32_t dk_bit_count(uint64_t x) {
-    uint32_t n = 0;
-    for (; x; x &= x - 1) n++;
-    return n;
-}
-#endif
-
-/* 2^29 / sqrt(v) for v in [2^28, 2^30), at most 32767. */
-static inline uint32_t dk_reciprocal_root(uint32_t v) {
-    v = (v + (1u << 13)) >> 14;
-    uint32_t y = 43760u - ((53829u - (26848u * v >> 16)) * v >> 16);
-    for (int i = 0; i < 2; i++) {
-        uint32_t square = (y * y + (1u << 13)) >> 14;
-        y = (y * (((3u << 30) - v * square) >> 15) + (1u << 15)) >> 16;
-    }
-    return y < DK_MOST ? y : DK_MOST;
-}
-
-/* Mean of n values that add up to `sum`, rounded to the nearest, halves upwards. */
-static inline int32_t dk_mean(int32_t sum, uint32_t n) {
-    int32_t above = 2 * sum + (int32_t)n, below = 2 * (int32_t)n, mean = above / below;
-    return above % below < 0 ? mean - 1 : mean;
-}
-
-/* The power of four that brings `total` > 0 to [2^28, 2^30), and 2^29 over its square root. */
-static inline int32_t dk_normalise(uint64_t total, uint32_t *factor) {
-    int32_t length = (int32_t)dk_bit_length(total);
-    int32_t p = length <= 30 ? (30 - length) / 2 : -((length - 30 + 1) / 2);
-    *factor = dk_reciprocal_root((uint32_t)(p >= 0 ? total << 2 * p : total >> -2 * p));
-    return p;
-}
-
-/* Softmax: 2^30 / total, brought to 15 bits; the result is to be shifted down by *k. */
-static inline int32_t dk_inverse(uint32_t total, uint32_t *k) {
-    uint32_t length = dk_bit_length(total);
-    *k = length > 16 ? length - 16 : 0;
-    uint32_t inverse = (1u << 30) / (total >> *k);
-    return inverse < DK_MOST ? (int32_t)inverse : DK_MOST;
-}
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
@@ -225,20 +155,5 @@ typedef struct {
 dk_fixed_scratch dk_fixed_plan(dk_arena *arena, const dk_config *config);
 
 dk_status dk_fixed_check_config(const dk_config *config);
-
-/* The peak from which a tensor counts as saturated: core/fixed.py, PEAK_LIMITS. */
-static inline int32_t dk_peak_limit(uint32_t peak) {
-    switch (peak) {
-    case DK_PEAK_QKV:
-    case DK_PEAK_SCORES:
-    case DK_PEAK_HEADS:
-    case DK_PEAK_PROJ:
-    case DK_PEAK_HIDDEN:
-    case DK_PEAK_MLP_OUT:
-        return DK_MOST * 7 / 8;
-    default:
-        return DK_MOST;
-    }
-}
 
 #endif

@@ -190,14 +190,15 @@ size_t dk_fixed_model_size(const dk_config *config) {
     return dk_arena_size(&p.arena);
 }
 
-/* Kernels of an instruction set; where it has none of its own, those of the next smaller one. A
- * WebAssembly module has either vectors or none: DK_HAVE_WASM chooses when it is built. */
+/* Kernels of an instruction set. A WebAssembly module has either vectors or none: DK_HAVE_WASM
+ * chooses when it is built. */
 static const dk_fixed_kernels *kernels_for(dk_isa isa) {
     switch (isa) {
 #ifdef DK_HAVE_X86
     case DK_AVX2:
-    case DK_AVX512:
         return &dk_fixed_avx2;
+    case DK_AVX512:
+        return &dk_fixed_avx512;
 #endif
 #ifdef DK_HAVE_NEON
     case DK_NEON:
@@ -210,6 +211,28 @@ static const dk_fixed_kernels *kernels_for(dk_isa isa) {
         return &dk_fixed_scalar;
 #endif
     }
+}
+
+/* The peak from which a tensor counts as saturated: core/fixed.py, PEAK_LIMITS. */
+static int32_t peak_limit(uint32_t peak) {
+    switch (peak) {
+    case DK_PEAK_QKV:
+    case DK_PEAK_SCORES:
+    case DK_PEAK_HEADS:
+    case DK_PEAK_PROJ:
+    case DK_PEAK_HIDDEN:
+    case DK_PEAK_MLP_OUT:
+        return DK_MOST * 7 / 8;
+    default:
+        return DK_MOST;
+    }
+}
+
+uint32_t dk_fixed_saturated(const dk_config *config, const int32_t *peaks) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < (config->layers + 1) * DK_PEAKS; i++)
+        count += peaks[i] >= peak_limit(i % DK_PEAKS);
+    return count;
 }
 
 dk_status dk_fixed_init(void *memory, size_t size, const dk_config *config,

@@ -17,6 +17,7 @@ typedef struct {
     dk_fixed_scratch *s;
     dk_fixed_widths w;
     int64_t *macs, *nonzeros; /* this layer's; NULL: no counts */
+    uint32_t *kept;           /* (DK_SITES, tokens), this layer's; or NULL */
     uint32_t peaks[DK_PEAKS], next_peak;
     uint32_t rows; /* tokens that matter after K and V: in the last layer only the class token */
 } pass;
@@ -29,7 +30,7 @@ static void count_macs(const pass *p, dk_product product, int64_t count) {
     if (p->macs) p->macs[product] += count;
 }
 
-static int is_counting(const pass *p) { return p->macs || p->nonzeros; }
+static int is_counting(const pass *p) { return p->macs || p->nonzeros || p->kept; }
 
 /* ---- one site and its products --------------------------------------------------------------- */
 
@@ -49,22 +50,23 @@ typedef struct {
     int64_t nonzeros;
 } scanned;
 
-/* counts[f] grows by one for every bit of a row's mask. */
-static void count_features(const uint64_t *mask, uint32_t words, uint32_t *counts) {
-    for (uint32_t w = 0; w < words; w++)
-        for (uint32_t b = 0; b < 64 && mask[w] >> b; b++) counts[64 * w + b] += mask[w] >> b & 1;
+/* Adds what each token kept: `width` values before the first row that has a mask. */
+static void note_tokens(const pass *p, dk_site site, uint32_t width, const dk_changes *c) {
+    uint32_t *kept = p->kept ? p->kept + site * p->w.tokens : NULL;
+    for (uint32_t t = 0; kept && t < c->rows; t++) {
+        if (t < c->first) kept[t] += width;
+        for (uint32_t w = 0; t >= c->first && c->changed[t] && w < c->words; w++)
+            kept[t] += dk_bit_count(c->mask[(size_t)t * c->words + w]);
+    }
 }
 
-static void count_kept(const pass *p, scanned *site, uint32_t *counts) {
-    const dk_changes *c = &site->changes;
-    for (uint32_t f = 0; counts && f < site->in.width; f++) counts[f] += site->exact;
+static void count_kept(const pass *p, dk_site which, scanned *site, uint32_t *counts) {
     site->nonzeros = (int64_t)site->exact * site->in.width;
-    for (uint32_t t = c->first; is_counting(p) && t < c->rows; t++) {
-        const uint64_t *mask = c->mask + (size_t)t * c->words;
-        for (uint32_t w = 0; c->changed[t] && w < c->words; w++)
-            site->nonzeros += dk_bit_count(mask[w]);
-        if (c->changed[t] && counts) count_features(mask, c->words, counts);
-    }
+    if (!is_counting(p)) return;
+    uint32_t padding = which == DK_SITE_HEADS ? p->w.heads - p->config->dim : 0;
+    note_tokens(p, which, site->in.width - padding, &site->changes);
+    for (uint32_t f = 0; counts && f < site->in.width; f++) counts[f] += site->exact;
+    site->nonzeros += p->kernels->count(&site->changes, counts);
 }
 
 /* `changed` tells for each row whether it differs from the one before it. `counts` may be NULL. */
@@ -81,7 +83,7 @@ static scanned scan(pass *p, dk_site which, site_rows in, uint8_t *changed, uint
         p->kernels->scan(in.x, in.stride, in.n, in.fresh, theta, s->reference, &site.changes,
                          &p->peaks[DK_PEAK_DELTAS]);
     }
-    count_kept(p, &site, counts);
+    count_kept(p, which, &site, counts);
     if (p->nonzeros) p->nonzeros[which] += site.nonzeros;
     return site;
 }
@@ -108,27 +110,27 @@ static void multiply(pass *p, const scanned *site, const dk_fixed_matrix *w, con
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* The rows of K (or V) become their references; rows of unchanged tokens are filled in. */
+/* The rows of K (or V) become their references; rows of unchanged tokens are filled in. `counts`
+ * may be NULL. */
 static void hold_rows(pass *p, dk_site site, uint32_t column, uint32_t *counts) {
     dk_fixed_scratch *s = p->s;
     uint32_t d = p->config->dim, width = p->w.heads, tokens = p->w.tokens;
     size_t stride = 2 * (size_t)width;
     int32_t theta = theta_of(p, site);
     uint32_t exact = theta < 0 || tokens < 2 ? tokens : 2, words = (width + 63) / 64;
-    int64_t nonzeros = (int64_t)exact * d;
-    for (uint32_t f = 0; f < width; f++) counts[f] = exact;
+    dk_changes held = {NULL, s->mask, s->changed_x, width, words, exact, tokens};
     for (uint32_t t = 1; t < tokens; t++) {
         int16_t *now = s->kv + t * stride + column, *before = now - stride;
-        if (!s->changed_x[t]) {
+        if (!s->changed_x[t])
             memcpy(now, before, width * sizeof *now);
-        } else if (t >= exact) {
-            p->kernels->hold(now, before, width, theta, s->mask);
-            for (uint32_t w = 0; p->nonzeros && w < words; w++)
-                nonzeros += dk_bit_count(s->mask[w]);
-            if (p->macs) count_features(s->mask, words, counts);
-        }
+        else if (t >= exact)
+            p->kernels->hold(now, before, width, theta, s->mask + t * (size_t)words);
     }
-    if (p->nonzeros) p->nonzeros[site] += nonzeros;
+    if (!is_counting(p)) return;
+    for (uint32_t f = 0; counts && f < width; f++) counts[f] = exact;
+    note_tokens(p, site, d, &held);
+    int64_t kept = (int64_t)exact * d + p->kernels->count(&held, counts);
+    if (p->nonzeros) p->nonzeros[site] += kept;
 }
 
 static void project(pass *p) {
@@ -145,7 +147,7 @@ static void project(pass *p) {
     }
     multiply(p, &x, &layer->q, NULL, s->q, width, peak);
     count_macs(p, DK_XW, x.nonzeros * d);
-    hold_rows(p, DK_SITE_V, width, s->k_counts);
+    hold_rows(p, DK_SITE_V, width, NULL);
     hold_rows(p, DK_SITE_K, 0, s->k_counts);
     p->kernels->transpose(s->kv, 2 * (size_t)width, p->w.keys, width, layer->key_shift, s->keys,
                           p->w.keys);
@@ -157,18 +159,20 @@ static void soften(pass *p) {
     uint32_t n = p->w.keys, tokens = p->w.tokens, words = (n + 63) / 64;
     int32_t theta = theta_of(p, DK_SITE_SCORES);
     uint32_t exact = theta < 0 || p->rows < 2 ? p->rows : 2;
-    int64_t nonzeros = (int64_t)exact * tokens;
+    dk_changes held = {NULL, s->mask, s->changed, n, words, exact, p->rows};
     int16_t *previous = s->scores + (exact - 1) * (size_t)n;
     for (uint32_t t = exact; t < p->rows; t++) {
         int16_t *row = s->scores + t * (size_t)n;
         dk_fixed_prefetch(&p->layer->proj, t, p->rows);
         dk_fixed_prefetch(&p->layer->mlp_in, t, p->rows);
         if (!s->changed[t]) continue;
-        s->changed[t] = (uint8_t)p->kernels->hold(row, previous, n, theta, s->mask);
+        s->changed[t] =
+            (uint8_t)p->kernels->hold(row, previous, n, theta, s->mask + t * (size_t)words);
         if (s->changed[t]) previous = row;
-        for (uint32_t w = 0; p->nonzeros && w < words; w++) nonzeros += dk_bit_count(s->mask[w]);
     }
-    if (p->nonzeros) p->nonzeros[DK_SITE_SCORES] += nonzeros;
+    note_tokens(p, DK_SITE_SCORES, tokens, &held);
+    if (p->nonzeros)
+        p->nonzeros[DK_SITE_SCORES] += (int64_t)exact * tokens + p->kernels->count(&held, NULL);
     p->kernels->softmax(s->scores, n, p->rows, s->changed, tokens, p->layer->score_bits);
 }
 
@@ -319,9 +323,11 @@ dk_status dk_fixed_run(const dk_fixed_model *model, const int16_t *features,
         p.thresholds = thresholds ? thresholds + (size_t)l * DK_SITES : NULL;
         p.macs = watch->macs ? watch->macs + (size_t)l * DK_PRODUCTS : NULL;
         p.nonzeros = watch->nonzeros ? watch->nonzeros + (size_t)l * DK_SITES : NULL;
+        p.kept = watch->kept ? watch->kept + (size_t)l * DK_SITES * p.w.tokens : NULL;
         p.rows = l + 1 < c->layers ? p.w.tokens : 1;
         if (p.macs) memset(p.macs, 0, DK_PRODUCTS * sizeof *p.macs);
         if (p.nonzeros) memset(p.nonzeros, 0, DK_SITES * sizeof *p.nonzeros);
+        if (p.kept) memset(p.kept, 0, (size_t)DK_SITES * p.w.tokens * sizeof *p.kept);
         memset(p.peaks, 0, sizeof p.peaks);
         p.peaks[DK_PEAK_X] = p.next_peak;
         p.next_peak = 0;

@@ -1,28 +1,52 @@
 /* Products of the fixed-point kernels: rows times weights, and kept deltas times weights. */
 
+/* A row of sums: whole vectors vp, and `last` where one vector vi is left over. */
+typedef struct {
+    vp wide[MOST_VECTORS / PER_WIDE];
+    vi last;
+} sums;
+
+enum { WIDE = PER_WIDE * LANES };
+
+/* NV vectors vi of a row; NULL is a row of zeros. */
+INLINE void load_sums(const uint32_t NV, sums *s, const int16_t *from) {
+    UNROLL for (uint32_t v = 0; v < NV / PER_WIDE; v++) s->wide[v] =
+        from ? p_load(from + v * WIDE) : p_zero();
+    if (NV % PER_WIDE) s->last = from ? v_load(from + (NV - 1) * LANES) : v_zero();
+}
+
+INLINE vi store_sums(const uint32_t NV, const sums *s, int16_t *to, vi peak) {
+    UNROLL for (uint32_t v = 0; v < NV / PER_WIDE; v++) {
+        p_store(to + v * WIDE, s->wide[v]);
+        peak = p_max_size(peak, s->wide[v]);
+    }
+    if (NV % PER_WIDE) {
+        v_store(to + (NV - 1) * LANES, s->last);
+        peak = v_max_size(peak, s->last);
+    }
+    return peak;
+}
+
 /* MR rows of NV vectors: out = bias + x W. */
 INLINE vi multiply_tile(const uint32_t MR, const uint32_t NV, const int16_t *x, size_t ldx,
                         uint32_t k, const int16_t *w, size_t ldw, const int16_t *bias, int16_t *out,
                         size_t ldo, vi peak) {
-    vi sum[2][TILE];
-    UNROLL for (uint32_t v = 0; v < NV; v++) {
-        sum[0][v] = bias ? v_load(bias + v * LANES) : v_zero();
-        if (MR > 1) sum[1][v] = sum[0][v];
-    }
+    sums s[2];
+    UNROLL for (uint32_t r = 0; r < MR; r++) load_sums(NV, &s[r], bias);
     for (uint32_t i = 0; i < k; i++, w += ldw) {
-        vi a = v_set(x[i]), b = MR > 1 ? v_set(x[ldx + i]) : v_zero();
-        UNROLL for (uint32_t v = 0; v < NV; v++) {
-            vi weights = v_load(w + v * LANES);
-            sum[0][v] = v_sum(sum[0][v], v_q15(a, weights));
-            if (MR > 1) sum[1][v] = v_sum(sum[1][v], v_q15(b, weights));
+        vp a = p_set(x[i]), b = MR > 1 ? p_set(x[ldx + i]) : p_zero();
+        UNROLL for (uint32_t v = 0; v < NV / PER_WIDE; v++) {
+            vp weights = p_load(w + v * WIDE);
+            s[0].wide[v] = p_sum(s[0].wide[v], p_q15(a, weights));
+            if (MR > 1) s[1].wide[v] = p_sum(s[1].wide[v], p_q15(b, weights));
+        }
+        if (NV % PER_WIDE) {
+            vi weights = v_load(w + (NV - 1) * LANES);
+            s[0].last = v_sum(s[0].last, v_q15(p_first(a), weights));
+            if (MR > 1) s[1].last = v_sum(s[1].last, v_q15(p_first(b), weights));
         }
     }
-    UNROLL for (uint32_t r = 0; r < MR; r++) {
-        UNROLL for (uint32_t v = 0; v < NV; v++) {
-            v_store(out + r * ldo + v * LANES, sum[r][v]);
-            peak = v_max_size(peak, sum[r][v]);
-        }
-    }
+    UNROLL for (uint32_t r = 0; r < MR; r++) peak = store_sums(NV, &s[r], out + r * ldo, peak);
     return peak;
 }
 
@@ -44,12 +68,13 @@ static void KERNEL(multiply)(const int16_t *x, size_t ldx, uint32_t rows, uint32
     for (uint32_t j = 0; j < n; j += TILE * LANES) {
         const int16_t *start = bias ? bias + j : NULL;
         uint32_t left = (n - j) / DK_VECTOR;
+        if (left > TILE_16) left = TILE_16;
 #define COLUMNS(count)                                                                             \
     most =                                                                                         \
         multiply_columns((count) * PER_16, x, ldx, rows, k, w + j, ldw, start, out + j, ldo, most)
-        if (left >= 4)
+        if (TILE_16 >= 4 && left == 4)
             COLUMNS(4);
-        else if (left == 3)
+        else if (TILE_16 >= 3 && left == 3)
             COLUMNS(3);
         else if (left == 2)
             COLUMNS(2);
@@ -83,22 +108,26 @@ static uint32_t list_bits(const uint64_t *mask, uint32_t words, uint8_t *list) {
     return (uint32_t)(end - list);
 }
 
-/* sum += the delta of feature i times its row of weights. */
-INLINE void add_feature(const uint32_t NV, vi *sum, const int16_t *delta, const int16_t *w,
+/* s += the delta of feature i times its row of weights. */
+INLINE void add_feature(const uint32_t NV, sums *s, const int16_t *delta, const int16_t *w,
                         size_t ldw, size_t i) {
-    vi x = v_set(delta[i]);
+    vp x = p_set(delta[i]);
     const int16_t *row = w + i * ldw;
-    UNROLL for (uint32_t v = 0; v < NV; v++) sum[v] =
-        v_sum(sum[v], v_q15(x, v_load(row + v * LANES)));
+    UNROLL for (uint32_t v = 0; v < NV / PER_WIDE; v++) s->wide[v] =
+        p_sum(s->wide[v], p_q15(x, p_load(row + v * WIDE)));
+    if (NV % PER_WIDE) s->last = v_sum(s->last, v_q15(p_first(x), v_load(row + (NV - 1) * LANES)));
 }
 
-/* The running result stays in registers while the changed rows pass. */
+/* The running result stays in registers while the changed rows pass. The processor is as busy with
+ * the instructions around the products as with the products, so every one of them counts: hence
+ * IN_REGISTER, and lowest_bit instead of the compiler's own function. */
 INLINE void accumulate_block(const uint32_t NV, const int is_wide, const dk_changes *c,
                              const int16_t *w, size_t ldw, const int16_t *start, int16_t *out,
                              size_t ldo, uint32_t *peak) {
-    vi sum[MOST_VECTORS], most = v_zero();
+    sums sum;
+    vi most = v_zero();
     uint8_t list[64 * LIST_WORDS + 8];
-    UNROLL for (uint32_t v = 0; v < NV; v++) sum[v] = v_load(start + v * LANES);
+    load_sums(NV, &sum, start);
     for (uint32_t t = c->first; t < c->rows; t++) {
         if (!c->changed[t]) continue;
         const int16_t *delta = c->delta + (size_t)t * c->stride;
@@ -108,29 +137,29 @@ INLINE void accumulate_block(const uint32_t NV, const int is_wide, const dk_chan
                 uint32_t words = c->words - at < LIST_WORDS ? c->words - at : LIST_WORDS;
                 const uint32_t count = list_bits(mask + at, words, list);
                 const int16_t *part = delta + 64 * at, *rows = w + 64 * at * ldw;
-                if (count % 2) add_feature(NV, sum, part, rows, ldw, list[0]);
+                IN_REGISTER(part);
+                if (count % 2) add_feature(NV, &sum, part, rows, ldw, list[0]);
                 for (uint32_t k = count % 2; k < count; k += 2) {
-                    add_feature(NV, sum, part, rows, ldw, list[k]);
-                    add_feature(NV, sum, part, rows, ldw, list[k + 1]);
+                    add_feature(NV, &sum, part, rows, ldw, list[k]);
+                    add_feature(NV, &sum, part, rows, ldw, list[k + 1]);
                 }
             }
         } else {
+            IN_REGISTER(delta);
             for (uint64_t bits = *mask; bits; bits &= bits - 1)
-                add_feature(NV, sum, delta, w, ldw, dk_lowest_bit(bits));
+                add_feature(NV, &sum, delta, w, ldw, lowest_bit(bits));
         }
-        UNROLL for (uint32_t v = 0; v < NV; v++) {
-            v_store(out + t * ldo + v * LANES, sum[v]);
-            most = v_max_size(most, sum[v]);
-        }
+        most = store_sums(NV, &sum, out + t * ldo, most);
     }
     note(peak, most);
 }
 
-static void KERNEL(accumulate)(const dk_changes *c, const int16_t *w, size_t ldw, uint32_t n,
+static void accumulate_columns(const dk_changes *c, const int16_t *w, size_t ldw, uint32_t n,
                                const int16_t *start, int16_t *out, size_t ldo, uint32_t *peak) {
     switch (n / DK_VECTOR) {
 #define CASE(count)                                                                                \
     case count:                                                                                    \
+        if (count > BLOCK_16) break;                                                               \
         if (c->words > 1)                                                                          \
             accumulate_block((count) * PER_16, 1, c, w, ldw, start, out, ldo, peak);               \
         else                                                                                       \
@@ -144,8 +173,22 @@ static void KERNEL(accumulate)(const dk_changes *c, const int16_t *w, size_t ldw
         CASE(6)
         CASE(7)
         CASE(8)
+#if DK_PANEL > 128
+        CASE(9)
+        CASE(10)
+        CASE(11)
+        CASE(12)
+#endif
 #undef CASE
     default:
         break;
     }
+}
+
+static void KERNEL(accumulate)(const dk_changes *c, const int16_t *w, size_t ldw, uint32_t n,
+                               const int16_t *start, int16_t *out, size_t ldo, uint32_t *peak) {
+    const uint32_t most = BLOCK_16 * DK_VECTOR;
+    for (uint32_t j = 0; j < n; j += most)
+        accumulate_columns(c, w + j, ldw, n - j < most ? n - j : most, start + j, out + j, ldo,
+                           peak);
 }

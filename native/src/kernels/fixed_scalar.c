@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "fixed_counts.inc.h"
+
 static void note(uint32_t *peak, int32_t value) {
     uint32_t size = (uint32_t)(value < 0 ? -value : value);
     if (size > *peak) *peak = size;
@@ -82,19 +84,12 @@ static int scalar_hold(int16_t *x, const int16_t *previous, uint32_t n, int32_t 
     return any;
 }
 
-static int32_t power_of_half(int32_t y, uint32_t bits) { /* 2^-y, 15 fraction bits */
-    int32_t whole = y >> bits, f = (int32_t)((uint32_t)y << (15 - bits)) & DK_MOST;
-    int32_t power = dk_q15(dk_q15(dk_q15(-1278, f) + 7539, f) - 22643, f) + 32766;
-    return dk_rounded_shift(power, (uint32_t)whole);
-}
-
 static void softmax_row(int16_t *x, uint32_t n, uint32_t bits) {
-    int32_t top = DK_LEAST, most = (17 << (bits - 1)) - 1;
+    int32_t top = DK_LEAST;
     uint32_t total = 0, k;
     for (uint32_t i = 0; i < n; i++) top = x[i] > top ? x[i] : top;
     for (uint32_t i = 0; i < n; i++) {
-        int32_t y = dk_q15(dk_saturate(top - x[i]), 23637);
-        x[i] = (int16_t)power_of_half(y < most ? y : most, bits - 1);
+        x[i] = (int16_t)dk_fixed_power(top - x[i], bits);
         total += (uint32_t)x[i];
     }
     int32_t inverse = dk_inverse(total, &k);
@@ -109,36 +104,7 @@ static void scalar_softmax(int16_t *x, size_t ldx, uint32_t rows, const uint8_t 
 }
 
 static void scalar_gelu(int16_t *x, uint32_t n, uint32_t bits) {
-    static const int16_t terms[] = {22398, -20160, -12563, 16366};
-    for (uint32_t i = 0; i < n; i++) {
-        int32_t u = x[i] < 0 ? -x[i] : x[i], limit = (4 << bits) - 1, p = -4492;
-        u = (u < limit ? u : limit) << (13 - bits);
-        for (int k = 0; k < 4; k++) p = dk_q15(p, u) + terms[k];
-        p = dk_q15(2 * p, 2 * p);
-        p = dk_q15(p, p);
-        x[i] = (int16_t)((x[i] > 0 ? x[i] : 0) - dk_rounded_shift(dk_q15(u, p), 14 - bits));
-    }
-}
-
-static void norm_row(int16_t *x, const dk_fixed_norm *norm, uint32_t *peak) {
-    int32_t sum = 0;
-    uint64_t total = norm->epsilon;
-    uint32_t root;
-    for (uint32_t i = 0; i < norm->n; i++) sum += x[i];
-    int32_t mean = dk_mean(sum, norm->n);
-    for (uint32_t i = 0; i < norm->n; i++) {
-        int32_t centred = dk_saturate(x[i] - mean);
-        x[i] = (int16_t)centred;
-        total += (uint64_t)((int64_t)centred * centred);
-    }
-    int32_t p = dk_normalise(total, &root);
-    for (uint32_t i = 0; i < norm->n; i++) {
-        int32_t centred = p >= 0 ? x[i] * (1 << p) : x[i] >> -p;
-        int32_t y = centred * dk_q15(norm->gain[i], (int32_t)root);
-        y = dk_saturate(dk_saturate(dk_rounded_shift(y, norm->shift)) + norm->bias[i]);
-        x[i] = (int16_t)y;
-        note(peak, y);
-    }
+    for (uint32_t i = 0; i < n; i++) x[i] = (int16_t)dk_fixed_gelu(x[i], bits);
 }
 
 static void scalar_add_norm(int16_t *x, size_t ldx, uint32_t shift, const int16_t *r, size_t ldr,
@@ -151,7 +117,8 @@ static void scalar_add_norm(int16_t *x, size_t ldx, uint32_t shift, const int16_
             row[i] = (int16_t)sum;
             note(sum_peak, sum);
         }
-        norm_row(row, norm, peak);
+        dk_fixed_norm_row(row, norm);
+        for (uint32_t i = 0; i < norm->n; i++) note(peak, row[i]);
     }
 }
 
@@ -176,6 +143,6 @@ static void scalar_embed(const int16_t *x, uint32_t pairs, const int16_t *w, uin
     }
 }
 
-const dk_fixed_kernels dk_fixed_scalar = {scalar_multiply, scalar_accumulate, scalar_scan,
-                                          scalar_hold,     scalar_softmax,    scalar_gelu,
-                                          scalar_add_norm, scalar_transpose,  scalar_embed};
+const dk_fixed_kernels dk_fixed_scalar = {
+    scalar_multiply, scalar_accumulate, scalar_scan,      scalar_hold,  scalar_softmax,
+    scalar_gelu,     scalar_add_norm,   scalar_transpose, scalar_embed, count_kept};

@@ -23,99 +23,53 @@
  *   q_zero q_add_squares(q, a) q_total(q)  sum of all squares, 64 bits
  *   s_pair(p) s_add_products(s, x, w) s_narrow(low, high, shift)   see embed
  *   v_scaled(a, b, shift)  a b / 2^shift, rounded and saturated
- *   w_load w_store w_set w_q15 w_max   the same for v8, eight values of 16 bits
+ *   p_load p_store p_set p_zero p_q15 p_sum   the same for products, in vectors vp of PER_WIDE
+ * LANES p_first(a)             its first LANES values p_max_size(p, a)       v_max_size for all of
+ * its values w_load w_store w_set w_q15 w_max   the same for v8, eight values of 16 bits
  *   w_zip_low(a, b) w_zip_high(a, b)   a0 b0 a1 b1 a2 b2 a3 b3 and a4 b4 .. a7 b7
  */
 #include "../fixed/fixed.h"
 #include "unroll.h"
 
-enum { PER_16 = DK_VECTOR / LANES, MOST_VECTORS = DK_PANEL / LANES, TILE = 4 * PER_16 };
+/* Columns in sixteens that a product of two rows, and of kept deltas, keeps in registers. */
+#ifndef TILE_16
+#define TILE_16 4
+#define BLOCK_16 (DK_PANEL / DK_VECTOR)
+#endif
+
+#ifdef __GNUC__
+#define IN_REGISTER(pointer) __asm__("" : "+r"(pointer))
+#else
+#define IN_REGISTER(pointer) ((void)0)
+#endif
+
+#ifndef LOWEST_BIT
+static inline size_t lowest_bit(uint64_t x) { return dk_lowest_bit(x); }
+#endif
+
+#ifndef PER_WIDE /* no wider vectors */
+#define PER_WIDE 1
+typedef vi vp;
+#define p_load v_load
+#define p_store v_store
+#define p_set v_set
+#define p_zero v_zero
+#define p_q15 v_q15
+#define p_sum v_sum
+#define p_first(a) (a)
+#define p_max_size v_max_size
+#endif
+
+enum { PER_16 = DK_VECTOR / LANES, MOST_VECTORS = BLOCK_16 * PER_16, TILE = TILE_16 * PER_16 };
 
 static void note(uint32_t *peak, vi sizes) {
     uint32_t size = v_largest_size(sizes);
     if (size > *peak) *peak = size;
 }
 
+#include "fixed_counts.inc.h"
+#include "fixed_deltas.inc.h"
 #include "fixed_products.inc.h"
-
-/* ---- deltas ---------------------------------------------------------------------------------- */
-
-/* One vector of a row against its reference. Returns the lanes that are not kept. */
-INLINE vi scan_vector(const int16_t *x, vi *reference, vi theta, int16_t *delta, vi *most) {
-    vi now = v_load(x), change = v_subs(now, *reference), within = v_within(change, theta);
-    *reference = v_select(within, *reference, now);
-    *most = v_max_size(*most, change);
-    v_store(delta, change);
-    return within;
-}
-
-/* NV > 0: the reference of NV vectors stays in registers; else it has nv vectors in memory. */
-INLINE void scan_rows(const uint32_t NV, uint32_t nv, const int16_t *x, size_t ldx,
-                      const uint8_t *fresh, int32_t theta, int16_t *reference, dk_changes *c,
-                      uint32_t *peak) {
-    const vi limit = v_set((int16_t)theta), none = v_within(v_zero(), v_zero());
-    vi held[4 * PER_16], most = v_zero();
-    UNROLL for (uint32_t v = 0; v < NV; v++) held[v] = v_load(reference + v * LANES);
-    for (uint32_t t = c->first; t < c->rows; t++) {
-        int is_fresh = !fresh || fresh[t]; /* `fresh` may be c->changed itself */
-        c->changed[t] = 0;
-        if (!is_fresh) continue;
-        const int16_t *row = x + t * ldx;
-        int16_t *delta = c->delta + (size_t)t * c->stride;
-        uint64_t *mask = c->mask + (size_t)t * c->words, word = 0, any = 0;
-        for (uint32_t v = 0; v < (NV ? NV : nv); v += 2) {
-            vi within[2] = {none, none};
-            UNROLL for (uint32_t k = 0; k < 2; k++) {
-                uint32_t at = (v + k) * LANES;
-                if (v + k >= (NV ? NV : nv)) continue;
-                vi old = NV ? held[NV ? v + k : 0] : v_load(reference + at);
-                within[k] = scan_vector(row + at, &old, limit, delta + at, &most);
-                if (NV)
-                    held[NV ? v + k : 0] = old;
-                else
-                    v_store(reference + at, old);
-            }
-            word |= (uint64_t)v_kept_bits(within[0], within[1]) << v * LANES % 64;
-            if ((v + 2) * LANES % 64 == 0 || v + 2 >= (NV ? NV : nv)) {
-                mask[v * LANES / 64] = word;
-                any |= word;
-                word = 0;
-            }
-        }
-        c->changed[t] = any != 0;
-    }
-    UNROLL for (uint32_t v = 0; v < NV; v++) v_store(reference + v * LANES, held[v]);
-    note(peak, most);
-}
-
-static void KERNEL(scan)(const int16_t *x, size_t ldx, uint32_t n, const uint8_t *fresh,
-                         int32_t theta, int16_t *reference, dk_changes *c, uint32_t *peak) {
-    if (n == 64)
-        scan_rows(4 * PER_16, 0, x, ldx, fresh, theta, reference, c, peak);
-    else
-        scan_rows(0, n / LANES, x, ldx, fresh, theta, reference, c, peak);
-}
-
-static int KERNEL(hold)(int16_t *x, const int16_t *previous, uint32_t n, int32_t theta,
-                        uint64_t *mask) {
-    const vi limit = v_set((int16_t)theta), none = v_within(v_zero(), v_zero());
-    uint64_t word = 0, any = 0;
-    for (uint32_t i = 0; i < n; i += 2 * LANES) {
-        vi within[2] = {none, none};
-        for (uint32_t k = 0, at = i; k < 2 && at < n; k++, at += LANES) {
-            vi now = v_load(x + at), old = v_load(previous + at);
-            within[k] = v_within(v_subs(now, old), limit);
-            v_store(x + at, v_select(within[k], old, now));
-        }
-        word |= (uint64_t)v_kept_bits(within[0], within[1]) << i % 64;
-        if ((i + 2 * LANES) % 64 == 0 || i + 2 * LANES >= n) {
-            mask[i / 64] = word;
-            any |= word;
-            word = 0;
-        }
-    }
-    return any != 0;
-}
 
 /* ---- softmax, GELU, LayerNorm, embedding ------------------------------------------------------
  */
@@ -340,5 +294,5 @@ static void KERNEL(transpose)(const int16_t *a, size_t lda, uint32_t rows, uint3
 }
 
 #define KERNEL_TABLE                                                                               \
-    {KERNEL(multiply), KERNEL(accumulate), KERNEL(scan),      KERNEL(hold), KERNEL(softmax),       \
-     KERNEL(gelu),     KERNEL(add_norm),   KERNEL(transpose), KERNEL(embed)}
+    {KERNEL(multiply), KERNEL(accumulate), KERNEL(scan),      KERNEL(hold),  KERNEL(softmax),      \
+     KERNEL(gelu),     KERNEL(add_norm),   KERNEL(transpose), KERNEL(embed), count_kept}

@@ -6,8 +6,21 @@
 
 #define KERNEL(name) wasm_##name
 #define LANES 8
+/* Browsers on x86 have sixteen vector registers. */
+#define TILE_16 2
+#define BLOCK_16 4
 
 typedef v128_t vi, v8, vs, vq;
+
+/* Relaxed instructions may differ only for -32768 times itself, which the arithmetic excludes, and
+ * for masks whose lanes are not all ones or zeros. */
+#ifdef __wasm_relaxed_simd__
+static inline vi v_q15(vi a, vi b) { return wasm_i16x8_relaxed_q15mulr(a, b); }
+static inline vi v_select(vi m, vi a, vi b) { return wasm_i16x8_relaxed_laneselect(a, b, m); }
+#else
+static inline vi v_q15(vi a, vi b) { return wasm_i16x8_q15mulr_sat(a, b); }
+static inline vi v_select(vi m, vi a, vi b) { return wasm_v128_bitselect(a, b, m); }
+#endif
 
 static inline vi v_load(const int16_t *p) { return wasm_v128_load(p); }
 static inline void v_store(int16_t *p, vi a) { wasm_v128_store(p, a); }
@@ -18,12 +31,10 @@ static inline vi v_sum(vi s, vi p) { return wasm_i16x8_add(s, p); }
 static inline vi v_sub(vi a, vi b) { return wasm_i16x8_sub(a, b); }
 static inline vi v_adds(vi a, vi b) { return wasm_i16x8_add_sat(a, b); }
 static inline vi v_subs(vi a, vi b) { return wasm_i16x8_sub_sat(a, b); }
-static inline vi v_q15(vi a, vi b) { return wasm_i16x8_q15mulr_sat(a, b); }
 static inline vi v_max(vi a, vi b) { return wasm_i16x8_max(a, b); }
 static inline vi v_min(vi a, vi b) { return wasm_i16x8_min(a, b); }
 static inline vi v_max_size(vi p, vi a) { return wasm_u16x8_max(p, wasm_i16x8_abs(a)); }
 static inline vi v_least_size(vi a, vi b) { return wasm_u16x8_min(wasm_i16x8_abs(a), b); }
-static inline vi v_select(vi m, vi a, vi b) { return wasm_v128_bitselect(a, b, m); }
 static inline vi v_and(vi a, vi b) { return wasm_v128_and(a, b); }
 
 static inline vi v_left(vi a, uint32_t bits) { return wasm_i16x8_shl(a, bits); }
@@ -94,7 +105,7 @@ static inline vi v_scaled(vi a, vi b, uint32_t shift) {
 static inline v8 w_load(const int16_t *p) { return wasm_v128_load(p); }
 static inline void w_store(int16_t *p, v8 a) { wasm_v128_store(p, a); }
 static inline v8 w_set(int16_t a) { return wasm_i16x8_splat(a); }
-static inline v8 w_q15(v8 a, v8 b) { return wasm_i16x8_q15mulr_sat(a, b); }
+static inline v8 w_q15(v8 a, v8 b) { return v_q15(a, b); }
 static inline v8 w_max(v8 a, v8 b) { return wasm_i16x8_max(a, b); }
 static inline v8 w_zip_low(v8 a, v8 b) {
     return wasm_i16x8_shuffle(a, b, 0, 8, 1, 9, 2, 10, 3, 11);

@@ -177,7 +177,7 @@ INLINE void accumulate_type(const dk_type type, const dk_list *list, const dk_ma
     uint32_t vectors = w->cols / LANES, tail = w->cols % LANES, column = 0;
     uint32_t passes = (vectors + BLOCK_VECTORS - 1) / BLOCK_VECTORS;
     for (; passes; passes--) {
-        uint32_t count = (vectors + passes - 1) / passes; /* as even as it gets */
+        uint32_t count = (vectors + passes - 1) / passes; /* nearly equal for all passes */
         accumulate_columns(type, count, 0, list, w, column, start, out, ldo);
         column += count * LANES;
         vectors -= count;

@@ -5,7 +5,7 @@
 #if defined(DK_QUICK_BUILD) /* a test build: the same code, not unrolled */
 #define INLINE static inline
 #define UNROLL
-#elif defined(__clang__) /* whose "GCC unroll" comes too late for arrays to become registers */
+#elif defined(__clang__) /* it unrolls too late with "GCC unroll": arrays stay in memory */
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("clang loop unroll(full)")
 #elif defined(__GNUC__)

@@ -56,7 +56,7 @@ def search_archive(
     check_output(out)
     if model.source is None:
         raise DeltakwtError(f"model {model.name}: made in memory; save it as a folder first")
-    task = Task(model.source, model.name, model.setting)
+    task = Task(model.source, model.name, model.setting, model.arithmetic)
     identity = {
         "version": VERSION,
         "inputs": inputs,

@@ -25,10 +25,11 @@ class Task:
     source: str  # of the model
     name: str
     setting: Setting
+    arithmetic: str
 
     def model(self) -> Model:
         """Return the model, loaded and set."""
-        model = load(self.source)
+        model = load(self.source, arithmetic=self.arithmetic)
         model.name, model.setting = self.name, self.setting
         return model
 

@@ -33,7 +33,7 @@ from deltakwt.weights.folder import Weights
 
 PAPER = Setting(Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05"), name="paper")
 WHOLE = Setting(Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1"), name="fixed")
-ENOUGH = 0.99  # a peer that agrees on fewer clips does not compute the same model
+ENOUGH = 0.99  # a peer that agrees on a smaller share of the clips computes another model
 BREAKDOWN_CLIPS = 60
 
 Say = Callable[[str], None]

@@ -68,7 +68,7 @@ def pinned() -> Iterator[int]:
         yield -1
         return
     before = os.sched_getaffinity(0)
-    core = max(before)  # interrupts tend to be served by the first
+    core = max(before)  # the first core usually serves the interrupts
     os.sched_setaffinity(0, {core})
     try:
         yield core

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 import deltakwt
-from deltakwt.cli.common import run, stop_on_sigterm
-from deltakwt.cli.exit_codes import INTERRUPTED
+from deltakwt.cli.common import run
+from deltakwt.cli.exit_codes import INTERRUPTED, stop_on_sigterm
 
 COMPLETION = "_DELTAKWT_COMPLETE"  # the variable with which a shell asks for completions
 

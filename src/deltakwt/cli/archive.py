@@ -48,14 +48,14 @@ def search(
     if out is None:
         raise DeltakwtError("--ray needs --out: name the .parquet or .jsonl file to write")
     if full:
-        raise DeltakwtError("--full: --out writes words only; leave one of them out")
+        raise DeltakwtError("--json=full: --out writes words only; leave one of them out")
     try:
         with progress("searching", "bytes") as bar:
             found = search_archive(
                 model, inputs, out, workers=threads, ray=ray, progress=bar.update
             )
     except KeyboardInterrupt:
-        fail(f"{out}: interrupted; run the same command again to continue where it was")
+        fail(f"{out}: interrupted; run the same command again to continue")
         raise typer.Exit(130) from None
     if json:
         print_json(found.to_json())

@@ -20,9 +20,10 @@ from deltakwt.cli.common import (
     percent,
     print_json,
     progress,
+    say,
     table,
 )
-from deltakwt.cli.output import claim_folder
+from deltakwt.cli.options import SeedOption, claim_folder
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def bench(
         str | None,
         typer.Option(help="Widen the model to kwt-2 or kwt-3 first; its outputs stay the same."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Use this seed for the choice of clips.")] = 0,
+    seed: SeedOption = 0,
     breakdown: Annotated[
         bool, typer.Option("--breakdown", help="Also measure time and MACs of every product.")
     ] = False,
@@ -82,7 +83,10 @@ def bench(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Time this model in our core and in other runtimes: one core, one clip at a time."""
+    """Time this model in our core and in other runtimes.
+
+    One core is used, and one clip is run at a time.
+    """
     from deltakwt.bench.benchmark import Options, benchmark
     from deltakwt.bench.runners import PEERS
     from deltakwt.weights.folder import load_weights
@@ -158,7 +162,7 @@ def _grown(loaded: Any, weights: Any, size: str) -> tuple[Any, Any]:
 
 def _print(document: dict[str, Any]) -> None:
     machine, clips = document["machine"], document["clips"]
-    print(
+    say(
         f"{document['model']} on {document['data']}: {clips['all']} clips, one core of"
         f" {machine['processor']}, batch 1, best of {document['rounds']}"
     )

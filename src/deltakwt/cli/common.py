@@ -7,8 +7,8 @@ which show control characters as escapes and never read the text as markup.
 from __future__ import annotations
 
 import json
+import logging
 import os
-import signal
 import sys
 import time
 import traceback
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from deltakwt.cli.exit_codes import DONE, INTERRUPTED, describe, exit_code_of
-from deltakwt.cli.output import release_folders
+from deltakwt.cli.options import release_folders
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.text import one_line, printable
 
@@ -35,24 +35,29 @@ LINE_SECONDS = 5.0  # between two progress lines where stderr is not a terminal
 QUIET, USUAL, VERBOSE = range(3)
 _level = USUAL
 
-UsageError: Any = typer.BadParameter.__mro__[1]  # its module differs by version of typer
+UsageError: Any = typer.BadParameter.__mro__[1]  # its module depends on the version of typer
 
 ModelOption = Annotated[
     str,
     typer.Option(
         "--model",
         "-m",
+        metavar="MODEL",
         envvar="DELTAKWT_MODEL",
         help="Use this model: a name, a model folder, or a .tflite file of the KWT authors.",
     ),
 ]
 DataOption = Annotated[
-    Path, typer.Option("--data", help="Use this Speech Commands folder.", show_default=False)
+    Path,
+    typer.Option(
+        "--data", metavar="DIR", help="Use this Speech Commands folder.", show_default=False
+    ),
 ]
 ThresholdsOption = Annotated[
     str | None,
     typer.Option(
         "--thresholds",
+        metavar="VALUES",
         help="Run with these delta thresholds on the plain front end:"
         " x_q_k_scores_softmax_heads[_mlpin_mlphidden[_v]], such as 0.2_0.2_0.2_0.05_0.001_0.05.",
     ),
@@ -60,12 +65,15 @@ ThresholdsOption = Annotated[
 ProfileOption = Annotated[
     str | None,
     typer.Option(
-        "--profile", help="Run with this profile of the model, or dense. Default: the model's own."
+        "--profile",
+        metavar="NAME",
+        help="Run with this profile of the model, or dense. Default: the model's own.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 ThreadsOption = Annotated[
-    int, typer.Option("--threads", min=0, help="Use this many threads; 0 uses all cores.")
+    int,
+    typer.Option("--threads", min=0, metavar="N", help="Use this many threads; 0 uses all cores."),
 ]
 
 
@@ -74,9 +82,12 @@ ThreadsOption = Annotated[
 
 def run(app: typer.Typer, arguments: list[str]) -> int:
     """Run the application and return the exit code of the process."""
-    if "_DELTAKWT_COMPLETE" in os.environ:  # the shell asks what may follow
+    if "_DELTAKWT_COMPLETE" in os.environ:  # the shell asks for completions
         app(args=arguments, prog_name="deltakwt")
     arguments, debug = _take_global_options(arguments)
+    if arguments[:1] == ["spot"] and "--json=full" in arguments:
+        arguments[arguments.index("--json=full")] = "--json"  # typer has no optional values
+        arguments.insert(1, "--full")
     try:
         code = _invoke(app, arguments or ["--help"])
         sys.stdout.flush()
@@ -130,12 +141,14 @@ def _usage_error(error: Any) -> int:
         return 0
     path = error.ctx.command_path if error.ctx else "deltakwt"
     verb = path.removeprefix("deltakwt").strip()
-    fail(f"{verb}: {error.format_message()} Try: {path} --help".removeprefix(": "))
+    message = error.format_message()
+    stop = "" if message.endswith((".", "?")) else "."
+    fail(f"{verb}: {message}{stop} Try: {path} --help".removeprefix(": "))
     return int(error.exit_code)
 
 
 def _discard_output() -> None:
-    """Send the rest of the output nowhere, so that closing stdout at exit does not fail."""
+    """Discard the rest of the output, so that closing stdout at exit does not fail."""
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 
@@ -148,21 +161,16 @@ def _discard_unwritable_output() -> None:
         _discard_output()
 
 
-def stop_on_sigterm() -> None:
-    """Make SIGTERM end the program like Ctrl-C: files in progress are removed or completed."""
-
-    def stop(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGTERM, stop)
-
-
 # ---------------------------------------------------------------- messages, tables, JSON
 
 
 def fail(message: str) -> None:
-    """Print an error as one line on stderr."""
-    _print_error_line(message)
+    """Print an error as one line on stderr: a log line, if the command writes a log there."""
+    logger = logging.getLogger("deltakwt")
+    if logger.level:  # set by deltakwt.logs.start_logging
+        logger.error(one_line(message))
+    else:
+        _print_error_line(message)
 
 
 def note(message: str) -> None:
@@ -232,7 +240,7 @@ class Bar(Protocol):
         """Show how much is done, and of how much if that is known."""
 
     def tell(self, what: str) -> None:
-        """Show what is being done now."""
+        """Name the step that is being done now."""
 
 
 @contextmanager
@@ -311,8 +319,6 @@ class _Lines:
 
 
 # ---------------------------------------------------------------- models and numbers
-
-
 def load_model(
     name: str,
     profile: str | None = None,

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import JsonOption, console, print_json, progress, table
-from deltakwt.cli.output import claim_folder
+from deltakwt.cli.common import JsonOption, console, note, print_json, progress, say, table
+from deltakwt.cli.options import claim_folder
 
 
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     data = typer.Typer(
-        help="Download Speech Commands, describe data folders, and state their licences.",
+        help="Download data sets and describe data folders.",
         no_args_is_help=True,
     )
     data.command("get")(get)
@@ -35,7 +34,7 @@ def get(
     from deltakwt.data import corpora
 
     corpus = corpora.find(name)
-    print(corpora.LICENCE, file=sys.stderr)
+    note(corpora.LICENCE)
     folder = out / corpus.folder
     new = not folder.exists()
     if new:
@@ -47,7 +46,7 @@ def get(
     if json:
         print_json({"name": name, "path": str(folder), "new": new, "licence": corpora.LICENCE})
     else:
-        print(f"{folder}: {'ready' if new else 'already there'}")
+        say(f"{folder}: {'ready' if new else 'already there'}")
 
 
 def info(
@@ -59,7 +58,10 @@ def info(
     ],
     json: JsonOption = False,
 ) -> None:
-    """Describe a data folder: its source, and its words or its hours of recordings."""
+    """Describe a data folder.
+
+    Its source is shown, and its words or its hours of recordings.
+    """
     from deltakwt.data.sources import read_source
 
     document = _describe(folder)
@@ -68,15 +70,15 @@ def info(
         print_json(document | {"source": stated.to_json()})
         return
     if "words" in document:
-        print(f"{folder}: {document['layout']}, {document['clips']:,} clips; {stated}")
+        say(f"{folder}: {document['layout']}, {document['clips']:,} clips; {stated}")
         _print_words(document)
         return
-    print(
+    say(
         f"{folder}: {document['files']:,} recordings, {document['hours']:.1f} hours,"
         f" {document['speakers']:,} speakers or folders; {stated}"
     )
     for file, reason in document["skipped"].items():
-        print(f"{file}: {reason}", file=sys.stderr)
+        note(f"{file}: {reason}")
 
 
 def source(
@@ -86,11 +88,14 @@ def source(
     url: Annotated[str, typer.Option(help="State this address. Default: none.")] = "",
     attribution: Annotated[str, typer.Option(help="State these authors. Default: none.")] = "",
 ) -> None:
-    """Write DIR/SOURCE.json, which the cards of models trained on this folder quote."""
+    """State the source of a data folder in DIR/SOURCE.json.
+
+    The cards of models that are trained on this folder quote it.
+    """
     from deltakwt.data.sources import DataSource, write_source
 
     path = write_source(folder, DataSource(name, licence, url, attribution))
-    print(f"{path}: written")
+    say(f"{path}: written")
 
 
 def _describe(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(json: JsonOption = False) -> None:
-    """Show version, processor, kernels and extras, and run a self-test.
+    """Check the installation: processor, kernels, extras, self-test.
 
     The exit code is 1 if a self-test fails.
     """

@@ -1,4 +1,4 @@
-"""The exit codes of the process. docs/exit-codes.md says when each is used."""
+"""The exit codes of the process, and how SIGTERM ends it. See docs/exit-codes.md."""
 
 from __future__ import annotations
 
@@ -29,3 +29,12 @@ def describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'output'}: {error.strerror}"
     return f"unexpected {type(error).__name__}: {error} (--debug shows where)"
+
+
+def stop_on_sigterm() -> None:
+    """Make SIGTERM end the program like Ctrl-C: files in progress are removed or completed."""
+
+    def stop(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +35,7 @@ def explore(
             "--model",
             "-m",
             help="Offer this model: a name, a model folder, or a .tflite file of the KWT authors."
-            f" Can be repeated. Default: {DEFAULT_MODEL}.",
+            f" Can be repeated. Default: {DEFAULT_MODEL}, and the other shipped models.",
             show_default=False,
         ),
     ] = None,
@@ -59,7 +60,7 @@ def explore(
     The page is served on this machine only, at a random port and address. Ctrl-C ends it.
     """
     from deltakwt.explore.server import Server
-    from deltakwt.explore.site import Site
+    from deltakwt.explore.site import Site, shipped_models
     from deltakwt.weights.registry import resolve
 
     if source is not None and not live:
@@ -70,9 +71,10 @@ def explore(
             raise DeltakwtError(f"{path}: no such file; give sound files")
     for model in models or []:
         resolve(model)  # a wrong name is an error now, not in the browser
-    site = Site.of(models or [DEFAULT_MODEL], sounds, is_live=live)
+    site = Site.of(models or shipped_models(DEFAULT_MODEL), sounds, is_live=live)
     followed = _live_sound(source) if live else None
     with Server(site, followed) as server:
+        threading.Thread(target=site.prepare, daemon=True).start()
         if followed:
             followed.start()
         say(server.url)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 HopOption = Annotated[
     float | None,
     typer.Option(
-        help="Compute one window every so many seconds. Default: the model's own, else 0.1."
+        help="Compute a window every this many seconds. Default: the model's own, else 0.1."
     ),
 ]
 ReuseOption = Annotated[
@@ -119,7 +119,7 @@ def listen(
         ),
     ] = None,
     hook_limit: Annotated[
-        float, typer.Option(min=0.1, help="Kill a command of --on after so many seconds.")
+        float, typer.Option(min=0.1, help="Kill a command of --on after this many seconds.")
     ] = 10.0,
     save_events: Annotated[
         Path | None,
@@ -132,12 +132,26 @@ def listen(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line.")
     ] = False,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            "--log",
+            metavar="FORMAT",
+            help="Write words and messages as a log on stderr, as services do, in this format: text"
+            " or json. Without --json, nothing is then printed on stdout.",
+        ),
+    ] = None,
 ) -> None:
-    """Find the words in sound from a microphone, a file or a pipe, as they are said."""
+    """Find words as they are said: microphone, file or pipe.
+
+    Ends with code 0 after SIGTERM or Ctrl-C. SIGHUP reads the model and its settings again, unless
+    the output is a terminal.
+    """
     from deltakwt.listen.hooks import parse_hooks
     from deltakwt.listen.pcm import Format
     from deltakwt.listen.session import Session
     from deltakwt.listen.spotter import Spotter
+    from deltakwt.logs import start_logging
 
     if devices:
         _list_devices(as_json)
@@ -145,17 +159,33 @@ def listen(
     if fast and source is None:
         raise DeltakwtError("--fast: a microphone cannot be faster than real time; give --input")
     raw = Format(raw_format, raw_rate, raw_channels)
-    loaded = load_model(model, profile, thresholds, arithmetic)
+    if log is not None:
+        start_logging(log)
+
+    def prepare() -> tuple[Model, dict[str, Any]]:
+        loaded = load_model(model, profile, thresholds, arithmetic)
+        parse_hooks(on or [], loaded.labels)
+        second = None if verify is None else second_stage(loaded, verify)
+        decision = decision_settings(loaded, hop, reuse, threshold)
+        return loaded, {"decision": decision, "verify": second}
+
+    loaded, how = prepare()
+    spotter = Spotter(loaded, **how)
+    session = Session(spotter, as_json=as_json, is_logged=log is not None)
     commands = parse_hooks(on or [], loaded.labels)
-    second = None if verify is None else second_stage(loaded, verify)
-    decision = decision_settings(loaded, hop, reuse, threshold)
-    spotter = Spotter(loaded, decision=decision, verify=second)
-    session = Session(spotter, as_json=as_json)
     _add_outputs(session, source or device, fast, commands, hook_limit, save_events)
     blocks = _blocks(source, fast, raw, device, session.message)
-    with _terminate_as_interrupt():
+
+    def reload() -> None:
+        changed, how = prepare()
+        spotter.restart(changed, **how)
+        if session.saved:
+            session.saved.facts = _facts(changed)
+
+    session.reload = reload
+    with _terminate_as_interrupt(), _hang_up_as_reload(session):
         session.run(blocks)
-    if fast and not as_json:
+    if fast and not as_json and log is None:
         _print_summary(spotter.meter.ever)
 
 
@@ -174,15 +204,19 @@ def _add_outputs(
 
     spotter = session.spotter
     model = spotter.model
-    if sys.stdout.isatty() and not session.as_json and not fast:
+    if sys.stdout.isatty() and not (session.as_json or session.is_logged or fast):
         name = "stdin" if source == "-" else Path(source).name if source else "microphone"
         title = f"{Path(model.name).name} {model.setting}: {name}"
         session.view = View(sys.stdout, title, spotter.meter)
     if commands:
         session.hooks = Hooks(commands, hook_limit, session.message)
     if save_events:
-        facts = {"model": model.name, "setting": str(model.setting)}
-        session.saved = EventWriter(save_events, spotter, facts)
+        session.saved = EventWriter(save_events, spotter, _facts(model))
+
+
+def _facts(model: Model) -> dict[str, str]:
+    """Return what is saved with every event."""
+    return {"model": model.name, "setting": str(model.setting)}
 
 
 def second_stage(model: Model, name: str) -> SecondStage:
@@ -243,6 +277,23 @@ def _terminate_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _hang_up_as_reload(session: Session) -> Iterator[None]:
+    """Let SIGHUP read the settings again, except where it means that the terminal was closed."""
+    if sys.stdout.isatty() or signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        yield
+        return
+
+    def want(_number: int, _frame: object) -> None:
+        session.reload_wanted = True
+
+    before = signal.signal(signal.SIGHUP, want)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _print_summary(reading: Reading) -> None:

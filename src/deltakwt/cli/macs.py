@@ -24,7 +24,7 @@ NAMES = {
 def register(app: typer.Typer) -> None:
     @app.command()
     def macs(model: ModelOption = DEFAULT_MODEL, as_json: JsonOption = False) -> None:
-        """Print the MACs of each product and the largest savings that deltas can reach.
+        """Print the MACs of each product and the largest savings.
 
         These are the paper's closed forms, and beside them the largest saving of the MACs that the
         core executes. `--json` adds the bytes of state that deltas need, site by site.
@@ -66,7 +66,7 @@ def _show(model: str, figures: dict[str, Any], state: dict[str, Any]) -> None:
         "% of model",
         "largest saving %",
         "in the last layer %",
-        "executed %",
+        "largest executed %",
     )
     for product, figure in figures["products"].items():
         share = figure["mhsa_share_percent"]
@@ -79,6 +79,7 @@ def _show(model: str, figures: dict[str, Any], state: dict[str, Any]) -> None:
             f"{figure['greatest_saving_last_layer_percent']:.2f}",
             f"{figure['greatest_executed_saving_percent']:.2f}",
         )
+    rows.columns[0].no_wrap = True
     console().print(rows)
     print(
         "Computing only the class token in the last layer saves"

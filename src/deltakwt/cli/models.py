@@ -1,4 +1,4 @@
-"""`deltakwt models`: list, show, download, import and average models."""
+"""`deltakwt models`: list, show, measure, download, import and average models."""
 
 from __future__ import annotations
 
@@ -8,11 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import JsonOption, console, print_json, progress, say, table
+from deltakwt.cli.common import (
+    DataOption,
+    JsonOption,
+    console,
+    load_model,
+    note,
+    print_json,
+    progress,
+    say,
+    table,
+)
+from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
-    from deltakwt.core.setting import Profile
+    from rich.table import Table
 
+    from deltakwt.core.setting import Profile
+    from deltakwt.weights.mapping import Row
+
+MAX_LABEL_FILE = 1 << 20  # bytes
 NameArgument = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="Use this model: a name, a folder, or a .tflite file."),
@@ -22,10 +37,11 @@ NameArgument = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the verb."""
     models = typer.Typer(
-        help="List, show, download, import and average models.", no_args_is_help=True
+        help="List, show, measure, download, import and average models.", no_args_is_help=True
     )
     models.command("list")(list_models)
     models.command("show")(show)
+    models.command("width")(width)
     models.command("pull")(pull)
     models.command("import")(import_file)
     models.command("average")(average_models)
@@ -94,7 +110,7 @@ def show(model: NameArgument, json: JsonOption = False) -> None:
     rows.add_row("labels", " ".join(weights.config.labels))
     for key, value in weights.training.items():
         long = isinstance(value, list | dict)
-        rows.add_row(f"training: {key}", "shown by --json" if long else str(value))
+        rows.add_row(f"training: {key}", "see --json" if long else str(value))
     for name, profile in profiles.profiles.items():
         mark = " (default)" if name == profiles.default else ""
         rows.add_row(f"profile {name}{mark}", _summary(profile))
@@ -123,6 +139,51 @@ def _mix(text: object) -> str:
         return ", ".join(f"{float(share):.0%} {group}" for group, _, share in pairs)
     except ValueError:
         return text
+
+
+def width(
+    model: NameArgument,
+    data: DataOption,
+    clips: Annotated[
+        int,
+        typer.Option(
+            "--clips",
+            min=1,
+            help="Draw this many test clips; those of digital silence are not run.",
+        ),
+    ] = 60,
+    seed: Annotated[int, typer.Option(help="Use this seed for the choice of clips.")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Show how much of its width a model uses, layer by layer.
+
+    A wide model that was copied from a narrow one has tokens in as few dimensions as the narrow
+    one, and heads that attend alike. The table has the number of components that carry 99% of the
+    variance of X, the input of a layer, and the correlation of the two heads most alike.
+    """
+    from deltakwt.data.speech_commands import draw, read
+    from deltakwt.evaluate.width import measure_width
+
+    loaded = load_model(model, "dense", arithmetic="float")
+    manifest = draw(data, seed=seed, limit=clips, labels=loaded.labels)
+    sounds = [read(manifest, clip) for clip in manifest.clips if clip.path is not None]
+    with progress("clips") as bar:
+        found = measure_width(loaded, sounds, bar.update)
+    document = {"model": model, "data": data.name, "dim": loaded.config.dim, **found.to_json()}
+    if json:
+        print_json(document)
+        return
+    rows = table(
+        f"{model}: width {loaded.config.dim}, {found.clips} clips of {data.name}",
+        *("layer", "components of X for 99% of the variance", "correlation of the heads"),
+    )
+    for layer, components in found.components.items():
+        alike = found.correlation.get(layer)
+        rows.add_row(str(layer), str(components), "one head" if alike is None else f"{alike:.3f}")
+    console().print(rows)
+    if found.correlation:
+        verdict = "are independent" if found.is_independent else "are copies of each other"
+        say(f"{model}: by both figures its parts {verdict}")
 
 
 def pull(
@@ -164,7 +225,7 @@ def import_file(
     ] = None,
     heads: Annotated[
         int | None,
-        typer.Option(help="Use so many attention heads. Default: one for each 64 features."),
+        typer.Option(help="Use this many attention heads. Default: one for each 64 features."),
     ] = None,
     check: Annotated[
         Path | None,
@@ -183,23 +244,73 @@ def import_file(
     Tensors are recognised by shape, by structure and by name. Nothing in a checkpoint is executed.
     If something does not fit, a table on stderr says what each tensor was taken for.
     """
-    from deltakwt.cli.imported import import_and_show
+    from deltakwt.weights.importing import import_model
+    from deltakwt.weights.mapping import DoesNotFit
 
-    import_and_show(file, out, labels, heads, check, table_, json)
+    try:
+        found = import_model(file, out, heads=heads, labels=_labels(labels), check=check)
+    except DoesNotFit as problem:
+        from rich.console import Console
+
+        Console(stderr=True).print(_tensor_table(problem.rows))
+        raise
+    weights = found.weights
+    parameters = sum(tensor.size for tensor in weights.tensors.values())
+    if json:
+        document = {"path": str(out), "dim": weights.config.dim, "parameters": parameters}
+        if found.difference is not None:
+            document["check_difference"] = found.difference
+        print_json(document)
+        return
+    if table_:
+        console().print(_tensor_table(found.rows))
+    say(f"{out}: {parameters:,} parameters, width {weights.config.dim}")
+    if found.difference is not None:
+        say(f"{check}: logits agree, largest difference {found.difference:.2g}")
+    for text in found.notes:
+        note(f"assumed: {text}")
+
+
+def _labels(text: str | None) -> tuple[str, ...] | None:
+    """Return the labels of a text file, or of a list with commas."""
+    from deltakwt.files import read_bytes
+    from deltakwt.weights.folder import check_labels
+
+    if text is None:
+        return None
+    if "," in text:
+        parts = text.split(",")
+    else:
+        try:
+            content = read_bytes(text, MAX_LABEL_FILE).decode()
+        except UnicodeError:
+            raise DeltakwtError(f"--labels {text}: is not UTF-8 text") from None
+        parts = content.splitlines()
+    return check_labels("--labels", [part.strip() for part in parts if part.strip()])
+
+
+def _tensor_table(rows: list[Row]) -> Table:
+    made = table("", "tensor in the file", "shape", "taken for")
+    for row in rows:
+        made.add_row(row.name, "x".join(map(str, row.shape)) or "1", row.role)
+    return made
 
 
 def average_models(
     parts: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL=SHARE...", help="Average these models with these shares, such as 0.3."
+            metavar="MODEL=SHARE", help="Average these models with these shares, such as 0.3."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Write the model to this new folder.")],
     json: JsonOption = False,
 ) -> None:
-    """Write the weighted mean of models that were trained from the same weights."""
-    from deltakwt.core.errors import DeltakwtError
+    """Write the weighted mean of models of one shape.
+
+    It is useful for models that were trained from the same weights.
+    """
+    from deltakwt.files import writing
     from deltakwt.weights.average import average, parse_shares
     from deltakwt.weights.folder import save_folder
     from deltakwt.weights.registry import resolve
@@ -208,10 +319,8 @@ def average_models(
     if out.exists():
         raise DeltakwtError(f"--out {out}: exists already; give a new folder")
     weights = average([(resolve(name), share) for name, share in shares])
-    try:
+    with writing(f"--out {out}"):
         save_folder(out, weights)
-    except OSError as error:
-        raise DeltakwtError(f"--out {out}: cannot be written: {error.strerror}") from error
     if json:
         print_json({"path": str(out), "shares": dict(shares)})
     else:

@@ -1,26 +1,68 @@
-"""The option of the arithmetic, and commands whose options are the fields of a dataclass."""
+"""Options of several verbs, the folder of `--out`, and commands whose options are a dataclass."""
 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import fields
+from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from deltakwt.core.config import PREFER_FIXED
+from deltakwt.core.errors import DeltakwtError
 
-DEFAULT_ARITHMETIC = "fixed where the model has scales" if PREFER_FIXED else "float"
 ArithmeticOption = Annotated[
     str | None,
     typer.Option(
         "--arithmetic",
+        metavar="KIND",
         help="Compute in float, or in fixed point (16-bit integers, the same bits on every"
-        f" processor), which needs scales (deltakwt quantize). Default: {DEFAULT_ARITHMETIC}.",
+        " processor), which needs scales (deltakwt quantize). Default: fixed if the model has"
+        " scales, else float.",
+    ),
+]
+ProfilesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="Run this profile, or 'dense'. Can be repeated. Default: dense and all profiles.",
+    ),
+]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        min=1,
+        metavar="N",
+        help="Use only this many clips, drawn at random. Default: all.",
+    ),
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="N", help="Use this seed for all random draws.")
+]
+
+
+def _check_split(split: str) -> str:
+    if split not in ("test", "val"):
+        raise DeltakwtError(f"--split {split}: must be test or val")
+    return split
+
+
+SplitOption = Annotated[
+    str,
+    typer.Option(
+        "--split",
+        metavar="SPLIT",
+        callback=_check_split,
+        help="Take the clips of a full data set from this split: test or val.",
     ),
 ]
 Options = TypeVar("Options")
+_claims = ExitStack()  # the folders that this command has locked
 
 
 def with_options(run: Callable[[Options], None], options: type[Options]) -> Callable[..., None]:
@@ -43,3 +85,21 @@ def with_options(run: Callable[[Options], None], options: type[Options]) -> Call
     command.__annotations__ = hints
     command.__doc__ = run.__doc__
     return command
+
+
+def claim_folder(folder: Path) -> None:
+    """Create the folder of `--out` and keep other runs out of it until the command ends."""
+    from deltakwt.locks import locked
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DeltakwtError(f"--out {folder}: cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):  # before any time is spent
+        raise DeltakwtError(f"--out {folder}: cannot be written: read-only, or not permitted")
+    _claims.enter_context(locked(folder))
+
+
+def release_folders() -> None:
+    """Let other runs use the folders again."""
+    _claims.close()

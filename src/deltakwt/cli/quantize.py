@@ -17,6 +17,7 @@ from deltakwt.cli.common import (
     say,
     table,
 )
+from deltakwt.cli.options import SeedOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -46,10 +47,12 @@ def quantize(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Use this seed for the choice of clips.")] = 0,
+    seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> None:
-    """Choose the scales of a model for fixed point, and write them to its folder as fixed.json.
+    """Choose the scales of a model for fixed point.
+
+    They are written to the folder of the model as fixed.json.
 
     Both engines run on the clips. A model whose values do not fit 16 bits is refused with the layer
     and the tensor, and nothing is written.

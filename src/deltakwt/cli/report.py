@@ -21,10 +21,10 @@ from deltakwt.cli.common import (
     load_model,
     print_json,
     progress,
+    say,
     table,
 )
-from deltakwt.cli.output import claim_folder
-from deltakwt.core.errors import DeltakwtError
+from deltakwt.cli.options import LimitOption, SeedOption, SplitOption, claim_folder
 
 if TYPE_CHECKING:
     from deltakwt.report.build import Document
@@ -42,12 +42,9 @@ def report(
         Path, typer.Option("--out", help="Write figures, tables, JSON and page to this folder.")
     ],
     model: ModelOption = DEFAULT_MODEL,
-    split: Annotated[str, typer.Option(help="Use the clips of this split: test or val.")] = "test",
-    limit: Annotated[
-        int | None,
-        typer.Option(min=1, help="Draw this many clips at random. Default: all clips."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Use this seed for the choice of clips.")] = 0,
+    split: SplitOption = "test",
+    limit: LimitOption = None,
+    seed: SeedOption = 0,
     clips: Annotated[
         int,
         typer.Option(
@@ -57,23 +54,25 @@ def report(
             help="Put at most this many recordings into the page; 0 for none.",
         ),
     ] = 24,
+    sweep: Annotated[
+        Path | None,
+        typer.Option(help="Show this sweep.json, which `deltakwt sweep` wrote for the same model."),
+    ] = None,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,
     threads: ThreadsOption = 0,
     json: JsonOption = False,
 ) -> None:
-    """Measure a model and write the paper's figures and tables for it, with ours beside them.
+    """Measure a model and write the paper's figures and tables.
 
     The folder gets every figure as PNG and SVG, every table as CSV, all numbers as JSON, and one
     HTML page with everything inside.
     """
     from deltakwt.report.build import Request, draw, measure
 
-    if split not in ("test", "val"):
-        raise DeltakwtError(f"--split {split}: must be test or val")
     loaded = load_model(model, profile, thresholds, "float")
     claim_folder(out)
-    request = Request(data, out, split, seed, limit, clips, threads)
+    request = Request(data, out, split, seed, limit, clips, threads, sweep)
     with progress("measuring") as bar:
         document, sounds = measure(loaded, request, bar.update)
     with progress("drawing") as bar:
@@ -103,7 +102,7 @@ def _print(document: Document, out: Path) -> None:
             f"{point['executed_model_percent']:.1f}%",
         )
     console().print(rows)
-    print(out / "report.html")
+    say(out / "report.html")
 
 
 def explain(
@@ -130,7 +129,10 @@ def explain(
     profile: ProfileOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Explain one second of sound: the tokens recomputed, the MACs of each layer, the scores."""
+    """Explain one second of sound: tokens, MACs and scores.
+
+    It shows which tokens were recomputed, the MACs of each layer, and the score of each label.
+    """
     from deltakwt.report import explain_view
     from deltakwt.report.build import chosen_setting
     from deltakwt.report.explain import check_out, save
@@ -146,6 +148,6 @@ def explain(
     if json:
         print_json(document)
     elif out is not None:
-        print(out)
+        say(out)
     else:
         explain_view.show(document, console())

@@ -37,7 +37,10 @@ def review(
     play: Annotated[bool, typer.Option(help="Play each event before the question.")] = True,
     json: JsonOption = False,
 ) -> None:
-    """Mark saved events as right or wrong, and write them as clips like Speech Commands."""
+    """Mark saved events as right or wrong, and write labelled clips.
+
+    The clips have the layout of Speech Commands, so that eval, tune and train can read them.
+    """
     from deltakwt.evaluate.review import review as ask_all
     from deltakwt.evaluate.review import unreviewed, write_clips
 

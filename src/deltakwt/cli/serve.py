@@ -89,7 +89,7 @@ def wyoming(
     idle: IdleOption = 600.0,
     stall: StallOption = 10.0,
 ) -> None:
-    """Serve wake words over the Wyoming protocol, as Home Assistant uses it.
+    """Serve wake words over Wyoming, the protocol of Home Assistant.
 
     Ends with code 0 after SIGTERM or Ctrl-C. SIGHUP reads the model and its settings again.
     """
@@ -139,7 +139,7 @@ def http(
         float, typer.Option(min=0.1, help="Allow this many seconds to receive or process a file.")
     ] = 60.0,
 ) -> None:
-    """Serve over HTTP: post a sound file, or stream PCM over a WebSocket.
+    """Serve over HTTP: posted sound files, or PCM over a WebSocket.
 
     Ends with code 0 after SIGTERM or Ctrl-C. SIGHUP reads the model and its settings again.
     """
@@ -179,11 +179,10 @@ def _hub(
 ) -> Hub:
     """Load the models and start logging."""
     from deltakwt.core.model import load
+    from deltakwt.logs import start_logging
     from deltakwt.serve.hub import Hub
-    from deltakwt.serve.service import start_logging
 
-    if log not in ("text", "json"):
-        raise DeltakwtError(f"--log {log!r}: must be text or json")
+    start_logging(log)
 
     def load_model(name: str) -> Model:
         model = load(name, arithmetic=arithmetic)
@@ -192,9 +191,7 @@ def _hub(
         return model
 
     first, *more = (partial(load_model, name) for name in names)
-    hub = Hub(first, limits, threads, more)
-    start_logging(log == "json")
-    return hub
+    return Hub(first, limits, threads, more)
 
 
 def _missing(error: ModuleNotFoundError, *packages: str) -> Exception:

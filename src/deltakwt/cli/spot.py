@@ -12,7 +12,6 @@ import typer
 from deltakwt.cli.archive import OutOption, RayOption, search
 from deltakwt.cli.common import (
     DEFAULT_MODEL,
-    JsonOption,
     ModelOption,
     ProfileOption,
     ThreadsOption,
@@ -43,7 +42,7 @@ def spot(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...",
+            metavar="FILE",
             help="Find words in these sound files. With --out also in folders, in the files of"
             " a list (.txt, one per line) and of a list on stdin (-).",
         ),
@@ -53,14 +52,15 @@ def spot(
     profile: ProfileOption = None,
     arithmetic: ArithmeticOption = None,
     threads: ThreadsOption = 0,
-    json: JsonOption = False,
-    full: Annotated[
+    json: Annotated[
         bool,
         typer.Option(
-            "--full",
-            help="With --json: add the MACs and stored bytes of every layer and product.",
+            "--json",
+            help="Print one JSON document on stdout. --json=full adds the MACs and stored bytes"
+            " of every layer and product.",
         ),
     ] = False,
+    full: Annotated[bool, typer.Option("--full", hidden=True)] = False,  # of --json=full
     out: OutOption = None,
     ray: RayOption = None,
 ) -> None:
@@ -68,8 +68,8 @@ def spot(
 
     A window of one second is run every 100 ms, and the words and times are those of `listen`. A
     file of at most one second is decided as one clip. A file that cannot be read is reported, and
-    the others are still done. With --out, the words of very many files are written to a table on
-    all cores, and an interrupted search goes on where it was.
+    the others are still searched. With --out, all cores work on very many files and write a table
+    of their words; the same command continues an interrupted search.
     """
     loaded = load_model(model, profile, thresholds, arithmetic)
     if out is not None or ray is not None:
@@ -99,7 +99,7 @@ def spot(
             _print_table(found)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader went away, as `head` does. Python must not fail on the rest at exit.
+        # The reader has ended, as `head` does. Python would report an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if stopped:
         raise typer.Exit(130)

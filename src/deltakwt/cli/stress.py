@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,22 +29,17 @@ from deltakwt.cli.listen import (
     decision_settings,
     second_stage,
 )
-from deltakwt.cli.options import ArithmeticOption
+from deltakwt.cli.options import ArithmeticOption, ProfilesOption, SeedOption, SplitOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
-    from deltakwt.evaluate.streams import Stream
+    from deltakwt.evaluate.streams import PlannedStream
 
 
 def stress(
     data: DataOption,
     model: ModelOption = DEFAULT_MODEL,
-    profile: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Run this profile, or 'dense'. Can be repeated. Default: dense and all profiles."
-        ),
-    ] = None,
+    profile: ProfilesOption = None,
     noise: Annotated[
         Path | None,
         typer.Option(
@@ -57,11 +54,9 @@ def stress(
             " keywords, or has transcripts (*.trans.txt). Can be repeated.",
         ),
     ] = None,
-    split: Annotated[
-        str, typer.Option(help="Take the clips of a full data set from this split: test or val.")
-    ] = "test",
+    split: SplitOption = "test",
     hours: Annotated[float, typer.Option(help="Make a stream of this length, in hours.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Use this seed for all random draws.")] = 1,
+    seed: SeedOption = 1,
     snr: Annotated[
         float, typer.Option(help="Use this signal-to-noise ratio of the words, in dB.")
     ] = 10.0,
@@ -121,16 +116,14 @@ def stress(
     arithmetic: ArithmeticOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Measure misses, false accepts, confusions, delay and compute on a long stream of words."""
+    """Measure misses, false accepts and compute on a long stream."""
     from deltakwt.evaluate import stress as runs
     from deltakwt.evaluate.choose import choose as choose_decision
     from deltakwt.evaluate.negatives import find_negatives
     from deltakwt.evaluate.soak import soak as run_soak
-    from deltakwt.evaluate.streams import Scenario, Stream, find_material
+    from deltakwt.evaluate.streams import PlannedStream, Scenario, find_material
     from deltakwt.listen.spotter import decision_of, save_decision
 
-    if split not in ("test", "val"):
-        raise DeltakwtError(f"--split {split}: must be test or val")
     scenario = Scenario(hours, seed, snr, gap, others, level)
     loaded = load_model(model, arithmetic=arithmetic)
     decision = decision_settings(loaded, hop, reuse, threshold)
@@ -140,7 +133,7 @@ def stress(
     if verify is not None:
         second_stage(loaded, verify)  # a wrong name is reported before hours of work
     quiet = [find_negatives(folder) for folder in negatives or []]
-    stream = Stream(find_material(data, noise, loaded.labels, split), scenario)
+    stream = PlannedStream(find_material(data, noise, loaded.labels, split), scenario)
     if save is not None:
         _save(stream, save)
     with progress("seconds of sound") as bar:
@@ -185,25 +178,42 @@ def stress(
         raise typer.Exit(1)
 
 
-def _save(stream: Stream, stem: Path) -> None:
+def _save(stream: PlannedStream, stem: Path) -> None:
     """Write the stream and its words for other programs."""
     import json
 
     import soundfile
 
     from deltakwt.core.config import SAMPLE_RATE
+    from deltakwt.files import write_atomically
 
     truth = [
         {"label": w.label, "start": w.start, "end": w.end, "clip": "/".join(w.path.parts[-2:])}
         for w in stream.truth
     ]
+    unfinished = stem.with_name(f".{stem.name}.{os.getpid()}.flac")
     try:
-        with soundfile.SoundFile(f"{stem}.flac", "w", SAMPLE_RATE, 1, "PCM_16") as file:
+        with soundfile.SoundFile(unfinished, "w", SAMPLE_RATE, 1, "PCM_16") as file:
             for block in stream.blocks():
                 file.write(block)
-        Path(f"{stem}.json").write_text(json.dumps(truth, indent=0) + "\n", encoding="utf-8")
+        write_atomically(Path(f"{stem}.json"), (json.dumps(truth, indent=0) + "\n").encode())
+        unfinished.replace(f"{stem}.flac")
     except (OSError, soundfile.LibsndfileError) as error:
-        raise DeltakwtError(f"{stem}: cannot be written: {error}") from error
+        reason = error if isinstance(error, OSError) else _why_not(unfinished) or error
+        raise DeltakwtError(f"{stem}: cannot be written: {reason}") from reason
+    finally:
+        with suppress(OSError):  # it is not there, or the folder cannot be written
+            unfinished.unlink()
+
+
+def _why_not(path: Path) -> OSError | None:
+    """Return why nothing can be written to a file. libsndfile only says that it failed."""
+    try:
+        with path.open("ab") as file:
+            file.write(bytes(1 << 16))
+    except OSError as error:
+        return error
+    return None
 
 
 def _show(document: dict[str, Any]) -> None:

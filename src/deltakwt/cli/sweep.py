@@ -21,9 +21,8 @@ from deltakwt.cli.common import (
     progress,
     table,
 )
-from deltakwt.cli.output import claim_folder
+from deltakwt.cli.options import SeedOption, claim_folder
 from deltakwt.cli.tune_show import (
-    SeedOption,
     command,
     list_failed,
     output_folder,
@@ -86,7 +85,7 @@ class SweepArguments:
         Path | None,
         typer.Option(
             "--out",
-            help="Write sweep.json, sweep.png and subset.json, the list of clips, to this folder."
+            help="Write sweep.json, its figure and subset.json, the list of clips, to this folder."
             " The default is sweep-MODEL.",
         ),
     ] = None
@@ -95,7 +94,9 @@ class SweepArguments:
 
 
 def sweep(arguments: SweepArguments) -> None:
-    """Repeat the paper's threshold sweep: search on 100 clips, measure the front on all clips.
+    """Repeat the paper's threshold sweep.
+
+    Thresholds are searched on 100 clips, and the front is measured on all clips.
 
     The six sites of attention get one threshold each for all layers; the MLP stays dense.
     """
@@ -128,7 +129,7 @@ def sweep(arguments: SweepArguments) -> None:
     with progress("full set") as bar:
         points = measure_front(front, full, validation, arguments.adjust_clips, bar.update)
     document = sweep_document(model, small, full, validation, trials, points, seed)
-    save_sweep(folder, points, document)
+    save_sweep(folder, document)
     if arguments.as_json:
         print_json(document)
     else:
@@ -203,15 +204,19 @@ def sweep_document(
     }
 
 
-def save_sweep(folder: Path, points: Sequence[SweepPoint], document: dict[str, Any]) -> None:
-    """Write sweep.json and sweep.png."""
-    from deltakwt.tune.plots import plot_sweep
-
+def save_sweep(folder: Path, document: dict[str, Any]) -> None:
+    """Write sweep.json, sweep.png and sweep.svg."""
     write_json(folder / "sweep.json", document)
-    full = document["data"]["full"]
-    title = f"{document['model']}, threshold sweep: {full['clips']} clips of {full['name']}"
     try:
-        plot_sweep(folder / "sweep.png", points, document["seed"], title)
+        from deltakwt.report import figures
+        from deltakwt.report.sections.sweep import figure, summary
+
+        full, machine = document["data"]["full"], document["machine"]
+        line = (
+            f"{document['model']} · {full['clips']:,} clips of {full['name']} · seed"
+            f" {document['seed']} · {machine['processor']} · {document['command']}"
+        )
+        figures.save(figure(summary(document)), folder, line)
     except MissingExtra as error:
         fail(str(error))
 
@@ -229,6 +234,7 @@ def show_sweep(document: dict[str, Any], folder: Path) -> None:
         "loss (paired 95%)",
         "McNemar p",
         "MHSA MACs",
+        "executed",
         "speed-up",
     )
     for point in document["front"]:
@@ -252,5 +258,6 @@ def _sweep_row(point: dict[str, Any], subset: str) -> list[str]:
         f"{full['loss']:+.2f} ({low:+.2f} to {high:+.2f})",
         f"{full['mcnemar_p']:.3f}",
         f"{full['mhsa_percent']:.2f}%",
+        f"{full['executed_mhsa_percent']:.2f}%",
         f"{full['mhsa_speedup']:.1f}x",
     ]

@@ -30,14 +30,17 @@ def register(app: typer.Typer) -> None:
 
 
 def train(options: TrainArguments) -> None:
-    """Train a Keyword Transformer from random weights, from a model, or from a wider copy."""
+    """Train a Keyword Transformer.
+
+    Training starts from random weights, from a model, or from a widened copy of a model.
+    """
     if find_spec("torch") is None:
         raise MissingExtra("training", "train")
     options.check()
     from deltakwt.train import training
 
     start = options.start or ("kwt-1" if options.synth and not options.grow else None)
-    request = training.Request(
+    request = training.TrainingRequest(
         options.out,
         make_plan(options, start),
         resume=options.resume,
@@ -93,6 +96,7 @@ def make_plan(options: TrainArguments, start: str | None) -> Plan:
         "epochs": options.epochs,
         "rate": options.rate,
         "batch": options.batch,
+        "bank": options.bank,
         "seed": options.seed,
     }
     if options.teacher_share is not None:

@@ -20,12 +20,10 @@ from deltakwt.cli.common import (
     print_json,
     progress,
 )
-from deltakwt.cli.options import with_options
-from deltakwt.cli.output import claim_folder
+from deltakwt.cli.options import SeedOption, claim_folder, with_options
 from deltakwt.cli.quantize import quantize_if_possible
 from deltakwt.cli.sweep import SweepArguments, sweep
 from deltakwt.cli.tune_show import (
-    SeedOption,
     list_failed,
     output_folder,
     save_tuning,
@@ -175,7 +173,9 @@ def register(app: typer.Typer) -> None:
 
 
 def tune(arguments: TuneArguments) -> None:
-    """Choose thresholds for a budget, and measure them on clips that the choice did not use.
+    """Choose thresholds for a budget.
+
+    They are then measured on clips that the choice did not use.
 
     Without a goal, the profiles accurate (no measurable loss), balanced (at most 0.25 points) and
     fast (at most 1 point) are made.

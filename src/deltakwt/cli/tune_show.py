@@ -7,21 +7,16 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from deltakwt.cli.common import console, fail, say, table
-from deltakwt.core.errors import DeltakwtError, MissingExtra
+from deltakwt.core.errors import MissingExtra
 
 if TYPE_CHECKING:
     from deltakwt.core.model import Model
     from deltakwt.tune.goals import Choice
     from deltakwt.tune.pool import Pool
-    from deltakwt.tune.tuning import Outcome, TuningOptions
-
-
-SeedOption = Annotated[int, typer.Option("--seed", help="Use this seed for all random choices.")]
+    from deltakwt.tune.tuning import TuningOptions, TuningResult
 
 
 def output_folder(out: Path | None, command: str, model: str) -> Path:
@@ -45,7 +40,7 @@ def list_failed(pool: Pool) -> None:
 
 
 def tuning_document(
-    model: Model, pool: Pool, options: TuningOptions, outcome: Outcome
+    model: Model, pool: Pool, options: TuningOptions, outcome: TuningResult
 ) -> dict[str, Any]:
     """Return the content of front.json."""
     from deltakwt.provenance import machine
@@ -70,7 +65,7 @@ def tuning_document(
 
 
 def save_tuning(
-    folder: Path, model: Model, outcome: Outcome, document: dict[str, Any], write: bool
+    folder: Path, model: Model, outcome: TuningResult, document: dict[str, Any], write: bool
 ) -> None:
     """Write front.json, the figures, and profiles.json (in the model folder or in `folder`)."""
     from deltakwt.tune.goals import write_profiles
@@ -90,15 +85,13 @@ def save_tuning(
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write a document whole or not at all."""
-    from deltakwt.files import write_atomically
+    from deltakwt.files import write_atomically, writing
 
-    try:
+    with writing(path):
         write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _plot_tuning(folder: Path, model: Model, outcome: Outcome) -> None:
+def _plot_tuning(folder: Path, model: Model, outcome: TuningResult) -> None:
     from deltakwt.provenance import model_name
     from deltakwt.tune.plots import plot_front, plot_parallel, plot_sensitivity
 
@@ -115,7 +108,7 @@ def _plot_tuning(folder: Path, model: Model, outcome: Outcome) -> None:
         fail(str(error))
 
 
-def show_tuning(outcome: Outcome, pool: Pool, options: TuningOptions, folder: Path) -> None:
+def show_tuning(outcome: TuningResult, pool: Pool, options: TuningOptions, folder: Path) -> None:
     """Print the front and the chosen settings as tables."""
     out = console()
     if outcome.cost is not None:

@@ -21,9 +21,6 @@ LABELS = (SILENCE, UNKNOWN, *KEYWORDS)
 
 LAYER_NORM_EPS = 1e-6
 
-# Whether a model that has scales is computed in fixed point unless told otherwise.
-PREFER_FIXED: bool = False
-
 
 @dataclass(frozen=True)
 class Config:

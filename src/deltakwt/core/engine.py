@@ -47,8 +47,10 @@ STAGES = (
 
 
 # What every native stream runner takes: front end, its setting, hop, reuse, onset, outliers,
-# word posteriors.
-RunnerOptions = tuple[_native.FrontEnd, bool, float, float, int, float, int, int, Floats]
+# word posteriors, span, needed.
+RunnerOptions = tuple[
+    _native.FrontEnd, bool, float, float, int, float, int, int, Floats, int, Floats
+]
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ class Engine:
         self.name = name
         self.isa = choose_isa(isa)
         self.frontend = FrontEnd(self.isa)
+        self._last: tuple[Thresholds | None, Floats | None] = (None, None)
         with native_errors(name):
             self._native = _native.Model(model_sizes(config), _ordered(config, tensors), self.isa)
 
@@ -195,7 +198,7 @@ class Engine:
     ) -> Batch:
         """Run many clips: audio (n, 16000), or features (n, 98, 40), on `threads` threads.
 
-        0 threads means one per core. If the system has fewer threads to give, fewer are used. The
+        0 threads means one per core. If the system refuses a thread, fewer are used. The
         front end of the setting applies to audio only.
         """
         array, count = as_floats(clips, "batch"), whole(threads, "threads")
@@ -228,6 +231,8 @@ class Engine:
         onset: int,
         outliers: int,
         word_posteriors: ArrayLike,
+        span: int = 0,
+        needed: ArrayLike | None = None,
     ) -> WindowRunner:
         """Return a runner for one stream that computes a window every `hop` frames.
 
@@ -235,6 +240,10 @@ class Engine:
         is not computed again. After a window in which no label reached its value of
         `word_posteriors` (labels,), only the newest `onset` frames are compared, and `outliers`
         features may differ by more.
+
+        With a `span`, a word is only possible where in so many windows in a row a label reaches
+        its value of `needed` (labels,). Windows on which no word can depend are not computed:
+        they get the logits of an earlier one, up to `span` - 1 windows late.
         """
         frames = [whole(value, name) for value, name in ((hop, "hop"), (onset, "onset"))]
         with native_errors(self.name):
@@ -247,6 +256,8 @@ class Engine:
                 frames[1],
                 whole(outliers, "outliers"),
                 as_floats(word_posteriors, "word_posteriors"),
+                whole(span, "span"),
+                as_floats(word_posteriors if needed is None else needed, "needed"),
             )
         return WindowRunner(native, self.name)
 
@@ -260,7 +271,11 @@ class Engine:
             return None
         if not isinstance(thresholds, Thresholds):
             raise DeltakwtError(f"thresholds {thresholds!r}: must be Thresholds or None")
-        return thresholds.array(self.config.layers)
+        last, table = self._last  # one assignment below: threads see both or neither
+        if last is not thresholds:
+            table = thresholds.array(self.config.layers)
+            self._last = thresholds, table
+        return table
 
     def _checked(self, features: ArrayLike) -> Floats:
         array, shape = as_floats(features, "features"), (self.config.frames, self.config.features)

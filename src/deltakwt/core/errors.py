@@ -2,9 +2,9 @@
 
 import errno
 
-# A disk that is full or broken, a quota, a limit of the size of files.
+# The disk is full or broken, or a quota or a limit of the file size is reached.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-# The index of PyTorch's builds without CUDA. Elsewhere a Linux torch brings CUDA, 2.7 GB.
+# PyTorch's own index has builds without CUDA. The usual build for Linux needs 2.7 GB of CUDA.
 CPU_TORCH = "--extra-index-url https://download.pytorch.org/whl/cpu"
 
 
@@ -41,14 +41,28 @@ def install_line(extra: str) -> str:
 
     try:
         wanted = requires("deltakwt") or []
-    except PackageNotFoundError:  # a source tree that was not installed
+    except PackageNotFoundError:  # the source tree is used without an installation
         wanted = []
-    pairs = [line.partition(";") for line in wanted]
-    names = [name.strip() for name, _, marker in pairs if f"'{extra}'" in marker.replace('"', "'")]
+    names = _packages(wanted, extra)
     if not names:
         return f"pip install '.[{extra}]' in the source tree"
     where = f" {CPU_TORCH}" if any(name.startswith("torch") for name in names) else ""
     return f"pip install{where} " + " ".join(f"'{name}'" for name in names)
+
+
+def _packages(wanted: list[str], extra: str) -> list[str]:
+    """Return the packages of an extra, and of the extras that it includes."""
+    names = []
+    for name, _, marker in (line.partition(";") for line in wanted):
+        if f"'{extra}'" not in marker.replace('"', "'"):
+            continue
+        package, _, included = name.strip().rstrip("]").partition("[")
+        if package == "deltakwt":
+            for each in included.split(","):
+                names += _packages(wanted, each.strip())
+        else:
+            names.append(name.strip())
+    return names
 
 
 def is_disk_failure(error: BaseException | None) -> bool:

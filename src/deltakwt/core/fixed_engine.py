@@ -31,8 +31,6 @@ from deltakwt.core.native import (
 )
 from deltakwt.core.setting import DENSE, Setting, Thresholds
 
-MOST_TABLES = 64  # thresholds whose integers an engine remembers
-
 
 @dataclass(frozen=True)
 class FixedRun(Run):
@@ -84,7 +82,8 @@ class FixedEngine(Engine):
         self.frontend = FrontEnd(self.isa)
         self.weights = quantize(config, tensors, scales, weight_bits)
         self._feature_scales = (2.0 ** np.array(scales.features)).astype(np.float32)
-        self._tables: dict[Thresholds, NDArray[np.int32]] = {}
+        self._step = 2.0**-self.weights.head_bits
+        self._last_table: tuple[Thresholds | None, NDArray[np.int32] | None] = (None, None)
         with native_errors(name):
             self._fixed = _native.FixedModel(
                 model_sizes(config),
@@ -110,23 +109,25 @@ class FixedEngine(Engine):
 
     def run(self, features: ArrayLike, thresholds: Thresholds | None) -> Outcome:
         """Return logits and counts of features (frames, 40); None runs the dense model."""
-        counted = thresholds is not None
-        logits, macs, nonzeros, peaks = self.integers(self._clip(features), thresholds, 1, counted)
-        saturated = int((peaks >= PEAK_LIMITS).sum())
-        if not counted:
-            return Outcome(self._floats(logits)[0], None, None, saturated)
-        return Outcome(self._floats(logits)[0], macs[0], nonzeros[0], saturated)
+        if np.asarray(features).dtype == np.int16:
+            found = self.delta(features, thresholds or Thresholds())
+            if thresholds is None:
+                return Outcome(found.logits, None, None, found.saturated)
+            return Outcome(found.logits, found.macs, found.nonzeros, found.saturated)
+        checked, table = self._checked(features), self._table(thresholds)
+        with native_errors(self.name):
+            logits, macs, nonzeros, saturated = self._fixed.run(
+                checked, self._feature_scales, table, self._step, table is not None
+            )
+        if table is None:
+            return Outcome(logits, None, None, saturated)
+        return Outcome(logits, macs, nonzeros, saturated)
 
     def runner(self, thresholds: Thresholds | None) -> Callable[[Floats], Floats]:
         """Return a function from features (frames, 40) to logits, with few checks."""
         table, native, scales = self._table(thresholds), self._fixed, self._feature_scales
-        step = np.float32(2.0**-self.weights.head_bits)
-
-        def run(features: Floats) -> Floats:
-            shorts = native.features(features, scales)
-            return np.asarray(native.batch(shorts[None], table, 1, False)[0][0] * step)
-
-        return run
+        step = self._step
+        return lambda features: native.run(features, scales, table, step, False)[0]
 
     def logits(self, features: ArrayLike, thresholds: Thresholds | None) -> Floats:
         """Return logits (labels,) of features (frames, 40), with deltas but without counts."""
@@ -214,11 +215,10 @@ class FixedEngine(Engine):
             return None
         if not isinstance(thresholds, Thresholds):
             raise DeltakwtError(f"thresholds {thresholds!r}: must be Thresholds or None")
-        table = self._tables.get(thresholds)
-        if table is None:
+        last, table = self._last_table  # one assignment below: threads see both or neither
+        if last is not thresholds:
             table = fixed_thresholds(self.config, self.scales, thresholds)
-            if len(self._tables) < MOST_TABLES:
-                self._tables[thresholds] = table
+            self._last_table = thresholds, table
         return table
 
     def _native_runner(
@@ -228,7 +228,7 @@ class FixedEngine(Engine):
             self._fixed,
             self._table(thresholds),
             self._feature_scales,
-            2.0**-self.weights.head_bits,
+            self._step,
             *options,
         )
 
@@ -239,7 +239,7 @@ class FixedEngine(Engine):
         return array[None]
 
     def _floats(self, logits: NDArray[np.int32]) -> Floats:
-        return (logits * 2.0**-self.weights.head_bits).astype(np.float32)
+        return (logits * self._step).astype(np.float32)
 
 
 def _layer_tensors(layer: FixedLayer) -> list[NDArray[np.int32]]:

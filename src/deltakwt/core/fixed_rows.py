@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from deltakwt.core.fixed_arithmetic import Ints
 
 LARGEST = 127  # of a weight of 8 bits; -128 is not used
+MOST_SHIFT = 8  # 127 << 8 is the largest weight; larger ones become that
 
 
 def to_bytes(weights: Ints) -> tuple[NDArray[np.int8], NDArray[np.uint8]]:
@@ -23,9 +24,10 @@ def to_bytes(weights: Ints) -> tuple[NDArray[np.int8], NDArray[np.uint8]]:
     """
     largest = np.abs(weights).max(axis=1)
     shifts = np.zeros(len(weights), np.uint8)
-    while (over := rounded(largest, shifts) > LARGEST).any():
+    while (over := (rounded(largest, shifts) > LARGEST) & (shifts < MOST_SHIFT)).any():
         shifts += over
-    return rounded(weights, shifts[:, None]).astype(np.int8), shifts
+    levels = np.clip(rounded(weights, shifts[:, None]), -LARGEST, LARGEST)
+    return levels.astype(np.int8), shifts
 
 
 def rounded(values: Ints, shifts: Ints) -> Ints:

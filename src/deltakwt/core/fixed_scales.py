@@ -335,9 +335,14 @@ def fixed_thresholds(config: Config, scales: Scales, thresholds: Thresholds) -> 
     integer below that.
     """
     table = thresholds.array(config.layers).astype(np.float64)
+    whole = np.minimum(np.floor(table * threshold_scales(config, scales)), HIGHEST)
+    return np.where(table == DENSE_SITE, -1, whole).astype(np.int32)
+
+
+def threshold_scales(config: Config, scales: Scales) -> NDArray[np.float64]:
+    """Return what thresholds are multiplied by to compare them with integers, (layers, 9)."""
     site_bits = {"softmax": (15,) * config.layers, "heads": scales.v, "mlp_hidden": scales.hidden}
     bits = [site_bits.get(site) or getattr(scales, site)[: config.layers] for site in ALL_SITES]
-    factor = 2.0 ** np.array(bits, np.float64).T  # (layers, 9)
+    factor: NDArray[np.float64] = 2.0 ** np.array(bits, np.float64).T  # (layers, 9)
     factor[:, ALL_SITES.index("q")] /= sqrt(config.head_dim)  # as the queries are
-    whole = np.minimum(np.floor(table * factor), HIGHEST)
-    return np.where(table == DENSE_SITE, -1, whole).astype(np.int32)
+    return factor

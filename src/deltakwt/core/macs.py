@@ -1,4 +1,4 @@
-"""Multiply-accumulates of a clip: dense, the fewest possible, the paper's count and the executed.
+"""Counts of multiply-accumulates (MACs): dense, fewest possible, paper's count, executed count.
 
 MACs are counted over the six matrix products of a Transformer layer. The embedding, the classifier
 and element-wise operations are not counted. Percentages are always of the full dense layers,

@@ -65,7 +65,7 @@ class Model:
         self.engine = engine
         self.profiles = profiles or Profiles()
         self.name = name
-        self.source = source  # what `load` finds this model by; None for a model made in memory
+        self.source = source  # the name or path for `load`; None for a model made in memory
         self._setting = self.profiles.setting(None)
 
     def __repr__(self) -> str:
@@ -127,7 +127,7 @@ class Model:
 
         With `trace`, the result also holds the references of every delta site.
         """
-        from deltakwt.audio import one_clip  # the package above core reads files
+        from deltakwt.audio import one_clip  # imported here: core must not depend on it
 
         return self.classify(one_clip(sound, sample_rate), setting=setting, trace=trace)
 
@@ -164,16 +164,11 @@ class Model:
         )
 
     def _run(self, features: NDArray[np.float32], setting: Setting) -> Outcome:
-        """Run the engine; whatever is wrong with finite features is the model's fault."""
+        """Run the engine. An error with finite features is caused by the model, so it is named."""
         try:
-            run = self.engine.run(features, setting.thresholds)
+            return self.engine.run(features, setting.thresholds)
         except DeltakwtError as error:
             raise DeltakwtError(f"model {self.name}: {error}") from error
-        if not np.isfinite(run.logits).all():
-            raise DeltakwtError(
-                f"model {self.name}: its logits are not finite: the weights are too large"
-            )
-        return run
 
     def spot(
         self,
@@ -187,7 +182,7 @@ class Model:
 
         `progress` is called with the seconds processed so far.
         """
-        from deltakwt.listen.spotter import spot  # the package above core follows streams
+        from deltakwt.listen.spotter import spot  # imported here: core must not depend on it
 
         return spot(self, sound, sample_rate, setting=setting, progress=progress)
 
@@ -196,9 +191,10 @@ def load(name_or_path: str | os.PathLike[str], *, arithmetic: str | None = None)
     """Return a model by shipped or downloaded name, from a model folder, or from a .tflite file.
 
     `arithmetic` is "float", or "fixed": 16-bit integers, with the same bits on every processor,
-    for models that have scales (`deltakwt quantize`). None chooses.
+    for models that have scales (`deltakwt quantize`). None is fixed for a model with scales, and
+    float for others.
     """
-    from deltakwt.weights.registry import load_model  # the package above core reads model files
+    from deltakwt.weights.registry import load_model  # imported here: core must not depend on it
 
     return load_model(name_or_path, arithmetic)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,16 +77,25 @@ class FeatureStream:
             return self._native.push(sound)
 
 
-@contextmanager
-def native_errors(model: str = "") -> Iterator[None]:
+class native_errors:  # noqa: N801 - a context manager; as a generator it would take 3 us a call
     """Turn the exceptions of the native core into `DeltakwtError`."""
-    try:
-        yield
-    except OverflowError as error:
-        named = f"model {model}" if model else "this model"
-        raise DeltakwtError(f"{named}: {error}") from None
-    except (TypeError, ValueError) as error:
-        raise DeltakwtError(str(error).partition("\n")[0]) from None
+
+    __slots__ = ("model",)
+
+    def __init__(self, model: str = "") -> None:
+        self.model = model
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if isinstance(error, OverflowError):
+            named = f"model {self.model}" if self.model else "this model"
+            raise DeltakwtError(f"{named}: {error}") from None
+        if isinstance(error, (TypeError, ValueError)):
+            raise DeltakwtError(str(error).partition("\n")[0]) from None
 
 
 def front_end_values(setting: FrontEndSetting) -> tuple[bool, float, float]:
@@ -95,6 +103,15 @@ def front_end_values(setting: FrontEndSetting) -> tuple[bool, float, float]:
     if not isinstance(setting, FrontEndSetting):
         raise DeltakwtError(f"front end {setting!r}: must be a FrontEndSetting")
     return setting.smooth, setting.floor, setting.quantile
+
+
+def state_bytes(config: Config) -> NDArray[np.uint64]:
+    """Return (9, 2): bytes of the reference and of the running result of each site, one layer.
+
+    They are the sizes of the layout that the core runs on, whole cache lines included.
+    """
+    with native_errors():
+        return _native.state_bytes(model_sizes(config))
 
 
 def model_sizes(config: Config) -> list[int]:

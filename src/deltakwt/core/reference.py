@@ -121,7 +121,7 @@ class Encoded:
 
 def encode(x: Array, theta: float | None) -> Encoded:
     """Return the rows delta encoded, eq:xDelta and eq:xPrevious. None encodes no row: dense."""
-    if not np.isfinite(x).all():  # NaN exceeds no threshold and would count as unchanged
+    if not np.isfinite(x).all():  # NaN exceeds no threshold, so it would count as unchanged
         raise DeltakwtError("delta encoding: the values are not finite (NaN or infinity)")
     untouched = min(UNTOUCHED if theta is not None else len(x), len(x))
     delta, reference, kept = x.copy(), x.copy(), np.ones(x.shape, np.bool_)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from deltakwt.core.errors import DeltakwtError
 
-# The first six are the paper's, in the order of its figures; v is delta encoded for storage only.
+# The first six are the paper's, in the order of its figures. v is encoded for storage only.
 SITES = ("x", "q", "k", "scores", "softmax", "heads", "mlp_in", "mlp_hidden")
 ALL_SITES = (*SITES, "v")
 PAPER_SITES = SITES[:6]

@@ -197,7 +197,7 @@ def _decoded(
         entry = [name, (out.tell() - start) // 2, why]
         waiting.append(entry)
         if len(waiting) == FLUSH_EVERY or number == len(names):
-            out.flush()  # the journal must never be ahead of the audio
+            out.flush()  # the journal must not list audio that is not written yet
             log.writelines(json.dumps(line) + "\n" for line in waiting)
             log.flush()
             waiting = []

@@ -14,7 +14,7 @@ from deltakwt.audio import read_blocks
 from deltakwt.core.config import SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.cache import find_recordings
-from deltakwt.files import write_atomically
+from deltakwt.files import write_atomically, writing
 
 LENGTH = 12_800  # samples kept of a response: 0.8 s
 BEFORE_PEAK = 16  # samples kept before the direct sound
@@ -38,13 +38,11 @@ def open_rooms(name: str, home: Path, seed: int = 0) -> tuple[Responses, dict[st
         made: Responses = np.load(path, allow_pickle=False)
         return made, {}
     made = simulate_rooms(COUNT, seed)
-    try:
+    with writing(path):
         home.mkdir(parents=True, exist_ok=True)
         content = io.BytesIO()
         np.save(content, made, allow_pickle=False)
         write_atomically(path, content.getvalue())
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
     return made, {}
 
 
@@ -105,7 +103,7 @@ def _shoebox(library: Any, rng: np.random.Generator) -> NDArray[np.float32] | No
         return None
     try:
         absorption, order = library.inverse_sabine(decay, size)
-    except ValueError:  # so large a room cannot be so dead
+    except ValueError:  # no absorption gives so short a decay in so large a room
         return None
     order = min(order, 12)
     room = library.ShoeBox(

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.files import read_json, write_atomically
+from deltakwt.files import read_json, write_atomically, writing
 
 FILE = "SOURCE.json"
 NOT_STATED = "licence not stated"
@@ -51,8 +51,6 @@ def write_source(folder: Path, source: DataSource) -> Path:
     path = folder / FILE
     if not folder.is_dir():
         raise DeltakwtError(f"{folder}: no such folder")
-    try:
+    with writing(path):
         write_atomically(path, (json.dumps(source.to_json(), indent=2) + "\n").encode())
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
     return path

@@ -24,7 +24,7 @@ import numpy as np
 from deltakwt.audio import Audio, read_clip
 from deltakwt.core.config import CLIP_SAMPLES, LABELS, SAMPLE_RATE, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.files import read_json, write_atomically
+from deltakwt.files import read_json, write_atomically, writing
 
 SPLITS = ("train", "val", "test")
 SILENCES = ("zero", "noise")
@@ -69,10 +69,8 @@ class Manifest:
             "seed": self.seed,
             "clips": [asdict(clip) for clip in self.clips],
         }
-        try:
+        with writing(path):
             write_atomically(path, (json.dumps(document, indent=0) + "\n").encode())
-        except OSError as error:
-            raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def load_manifest(path: Path, root: Path) -> Manifest:

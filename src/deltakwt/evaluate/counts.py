@@ -177,9 +177,10 @@ def count_windows(
     setting: SettingLike | None = None,
     threads: int = 0,
 ) -> DeltaCounts:
-    """Return the counts of the windows that `Model.spot` computes in a sound, layer by layer.
+    """Return the counts of the windows of a sound, layer by layer; reused windows are left out.
 
-    The stream gives only the sum of its MACs, so the computed windows are run a second time.
+    Windows that `Model.spot` leaves out because no word can depend on them are counted. The stream
+    gives only the sum of its MACs, so the computed windows are run a second time.
     """
     chosen = model.setting_of(setting)
     runner = StreamRunner(model, chosen, decision_of(model))

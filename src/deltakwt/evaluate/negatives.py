@@ -31,7 +31,7 @@ class FalseAccepts:
 
     hours: float
     words: Counter[str]
-    ignored: int = 0  # events whose word stands in the transcript
+    ignored: int = 0  # events whose word is in the transcript
 
     @property
     def per_hour(self) -> float:

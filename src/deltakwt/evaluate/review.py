@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.speech_commands import NOISE_FOLDER, SPLITS, split_of
-from deltakwt.files import read_json_lines, write_atomically
+from deltakwt.files import read_json_lines, write_atomically, writing
 from deltakwt.listen.saved import (
     MAX_BYTES,
     SavedEvent,
@@ -60,10 +60,8 @@ def unreviewed(folder: Path) -> list[SavedEvent]:
 
 def write_answer(folder: Path, file: str, label: str) -> None:
     """Append the answer about one event."""
-    try:
+    with writing(folder / REVIEWED):
         append_line(folder / REVIEWED, json.dumps({"file": file, "label": label}) + "\n")
-    except OSError as error:
-        raise DeltakwtError(f"{folder / REVIEWED}: cannot be written: {error.strerror}") from error
 
 
 def typed_label(text: str) -> str | None:
@@ -78,9 +76,9 @@ def typed_label(text: str) -> str | None:
 def review(
     folder: Path, ask: Callable[[SavedEvent, NDArray[np.float32], int, int], str | None]
 ) -> Iterator[str]:
-    """Ask about every open event, keep each answer at once, and yield it.
+    """Ask about every event without an answer, store each answer at once, and yield it.
 
-    None from `ask` leaves the event open.
+    If `ask` returns None, the event stays without an answer.
     """
     waiting = unreviewed(folder)
     for number, saved in enumerate(waiting, 1):
@@ -125,11 +123,9 @@ def write_clips(folder: Path, out: Path, split: str) -> dict[str, int]:
         else:
             sound = _window(sound, saved)
         path = out / place / clip_name(saved.file, split)
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, _wav(sound))
-        except OSError as error:
-            raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
         counts[label] = counts.get(label, 0) + 1
     return dict(sorted(counts.items()))
 

@@ -15,7 +15,7 @@ import numpy as np
 from deltakwt.core.config import SAMPLE_RATE
 from deltakwt.core.model import Model
 from deltakwt.core.setting import SettingLike
-from deltakwt.evaluate.streams import Stream
+from deltakwt.evaluate.streams import PlannedStream
 from deltakwt.evaluate.stress import Progress
 from deltakwt.listen.decision import Decision
 from deltakwt.listen.spotter import Spotter
@@ -25,7 +25,7 @@ WARM_UP = 60  # blocks (10 minutes) after which every buffer has its final size
 
 def soak(
     model: Model,
-    stream: Stream,
+    stream: PlannedStream,
     setting: SettingLike | None = None,
     decision: Decision | None = None,
     progress: Progress | None = None,
@@ -50,7 +50,7 @@ def soak(
             rss = _resident()
         if progress:
             progress(spotter.seconds, total)
-    grown = _resident() - rss if rss else None  # before this report takes memory of its own
+    grown = _resident() - rss if rss else None  # measured before the report itself takes memory
     medians = [float(np.median(d)) if d else None for d in delays]
     return {
         "model": model.name,

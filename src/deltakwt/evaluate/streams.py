@@ -79,14 +79,16 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Material:
+class StreamMaterial:
     """The clips of each label, and the noise recordings."""
 
     clips: dict[str, list[Path]]
     noises: list[Sound]
 
 
-def find_material(data: Path, noise: Path | None, labels: Sequence[str], split: str) -> Material:
+def find_material(
+    data: Path, noise: Path | None, labels: Sequence[str], split: str
+) -> StreamMaterial:
     """Return the clips of a Speech Commands folder, and its noises or those of another folder."""
     clips: dict[str, list[Path]] = {}
     every = is_test_set(data)
@@ -102,7 +104,7 @@ def find_material(data: Path, noise: Path | None, labels: Sequence[str], split: 
     files = sorted(folder.glob("*.wav")) + sorted(folder.glob("*.flac"))
     if not files:
         raise DeltakwtError(f"{folder}: has no noise recordings; give a folder with --noise")
-    return Material(clips, [_read_noise(file) for file in files])
+    return StreamMaterial(clips, [_read_noise(file) for file in files])
 
 
 def _read_noise(path: Path) -> Sound:
@@ -122,10 +124,10 @@ def activity(path: Path) -> tuple[float, int, int]:
     return max(rms, 1e-5), first * FRAME, last * FRAME
 
 
-class Stream:
+class PlannedStream:
     """A planned stream: `truth` lists its words, `blocks` renders it."""
 
-    def __init__(self, material: Material, scenario: Scenario) -> None:
+    def __init__(self, material: StreamMaterial, scenario: Scenario) -> None:
         self.scenario, self._noises = scenario, material.noises
         rng = np.random.default_rng(scenario.seed)
         self._segments = self._plan_noise(rng)

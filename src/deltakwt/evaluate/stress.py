@@ -19,9 +19,9 @@ from deltakwt.core.model import Model
 from deltakwt.core.setting import DENSE, Setting
 from deltakwt.evaluate.negatives import FalseAccepts, Negatives, pooled
 from deltakwt.evaluate.score import Score, score
-from deltakwt.evaluate.streams import Stream
+from deltakwt.evaluate.streams import PlannedStream
 from deltakwt.listen.decision import Decision, Event, decide, smooth_stream
-from deltakwt.listen.runner import Reading
+from deltakwt.listen.runner import Reading, StreamRunner
 from deltakwt.listen.spotter import SecondStage, Spotter, decision_of
 
 Progress = Callable[[float, float], None]  # seconds of sound done, seconds of all
@@ -88,7 +88,11 @@ def settings_of(model: Model, names: Sequence[str] | None) -> list[Setting]:
 
 
 class _Listener:
-    """A spotter that keeps its logits and both answers about each event."""
+    """A spotter with both answers about each event, and the logits of every window.
+
+    A spotter leaves out windows on which no word can depend, but curves need all of them. They are
+    computed apart, so that the meter of the spotter tells what listening costs.
+    """
 
     def __init__(
         self, model: Model, setting: Setting, decision: Decision, second: SecondStage | None
@@ -98,9 +102,12 @@ class _Listener:
         self.events: list[Event] = []
         self.confirmed: list[Event] = []
         verify = None if second is None else self._confirm
-        self.spotter = Spotter(
-            model, setting=setting, decision=decision, verify=verify, on_logits=self.logits.append
-        )
+        self.spotter = Spotter(model, setting=setting, decision=decision, verify=verify)
+        self._windows = StreamRunner(model, setting, decision)
+
+    def push(self, block: Audio) -> None:
+        self.events += self.spotter.push(block)
+        self.logits.append(self._windows.push(block))
 
     def _confirm(self, event: Event, window: NDArray[np.float32]) -> bool:
         assert self.second is not None
@@ -137,7 +144,7 @@ def record(
     done = 0
     for block in blocks:
         for listener in listeners:
-            listener.events += listener.spotter.push(block)
+            listener.push(block)
         done += len(block)
         progress(done / SAMPLE_RATE)
     return [listener.recording() for listener in listeners]
@@ -145,7 +152,7 @@ def record(
 
 def stress(
     model: Model,
-    stream: Stream,
+    stream: PlannedStream,
     settings: Sequence[Setting],
     decision: Decision | None = None,
     *,
@@ -180,7 +187,7 @@ def stress(
 
 
 def error_curve(
-    result: SettingResult, stream: Stream, negatives: Sequence[Negatives], decision: Decision
+    result: SettingResult, stream: PlannedStream, negatives: Sequence[Negatives], decision: Decision
 ) -> list[CurvePoint]:
     """Return misses and false accepts over thresholds, from the logits that were kept."""
     recordings = [result.stream, *result.negatives]
@@ -206,7 +213,7 @@ def best_point(curve: Sequence[CurvePoint], max_false: float) -> CurvePoint:
 
 def report(
     model: Model,
-    stream: Stream,
+    stream: PlannedStream,
     decision: Decision,
     results: Sequence[SettingResult],
     negatives: Sequence[Negatives] = (),
@@ -233,7 +240,7 @@ def report(
 
 
 def _setting_json(
-    result: SettingResult, stream: Stream, negatives: Sequence[Negatives], max_false: float
+    result: SettingResult, stream: PlannedStream, negatives: Sequence[Negatives], max_false: float
 ) -> dict[str, Any]:
     best = best_point(result.curve, max_false)
     first = result.stream
@@ -263,7 +270,7 @@ def _setting_json(
 
 
 def _outcome(
-    events: Sequence[list[Event]], stream: Stream, negatives: Sequence[Negatives]
+    events: Sequence[list[Event]], stream: PlannedStream, negatives: Sequence[Negatives]
 ) -> dict[str, Any]:
     """Score the events of the stream, and those of each folder of negatives."""
     counted = [one.false_accepts(e) for one, e in zip(negatives, events[1:], strict=True)]

@@ -6,17 +6,22 @@ The same files make the static page (`make web`) and the one that `deltakwt expl
     deltakwt/                  the JavaScript package with the engine
     contents.json              which models and sounds there are
     models/, sounds/           the models (`export.web`), and sounds as 16-bit WAV of 16 kHz
+
+A model with scales is offered in fixed point, and in floats as a second file.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import threading
 import wave
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +31,11 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import load
 from deltakwt.export.model import Export
 from deltakwt.export.web import web_model
+from deltakwt.files import read_json
 from deltakwt.listen.spotter import decision_of
 from deltakwt.weights.folder import load_weights
-from deltakwt.weights.registry import resolve
+from deltakwt.weights.quantize import checksum
+from deltakwt.weights.registry import SHIPPED, find_scales, resolve
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -41,9 +48,11 @@ TYPES = {
     ".wav": "audio/wav",
 }
 PACKAGE_FILES = (
-    "index.js", "engine.js", "model.js", "resample.js", "setting.js", "stream.js",
+    "index.js", "calls.js", "engine.js", "model.js", "resample.js", "setting.js", "stream.js",
     "worker.js", "worklet.js", "deltakwt.wasm", "deltakwt-relaxed.wasm",
 )  # fmt: skip
+# Accuracy and MACs over the thresholds of a model, made by benchmarks/page_curves.py.
+CURVES_FILE = "curves.json"
 MAX_SECONDS = 600  # of one sound: the page holds it in memory
 
 Read = Callable[[], bytes]
@@ -58,6 +67,12 @@ def web_folder() -> Path:
     return folder
 
 
+def shipped_models(first: str) -> list[str]:
+    """Return the models that come with deltakwt, this one first."""
+    others = (path.parent.name for path in sorted(SHIPPED.glob("*/config.json")))
+    return [first, *(name for name in others if name != first)]
+
+
 @dataclass(frozen=True)
 class Site:
     """Every file of the page by its path. Nothing else can be asked for."""
@@ -65,15 +80,28 @@ class Site:
     files: dict[str, Read]
 
     @classmethod
-    def of(cls, models: Sequence[str], sounds: Sequence[Path], *, is_live: bool = False) -> Site:
-        """Return the page with these models (names or folders) and sound files."""
+    def of(
+        cls,
+        models: Sequence[str],
+        sounds: Sequence[Path],
+        *,
+        is_live: bool = False,
+        is_kept: bool = False,
+    ) -> Site:
+        """Return the page with these models (names or folders) and sound files.
+
+        A live page follows the sound of the server. A kept page opens again without its server.
+        """
         folder = web_folder()
         page = (path for path in sorted((folder / "page").iterdir()) if path.suffix in TYPES)
         files: dict[str, Read] = {path.name: path.read_bytes for path in page}
         files |= {f"deltakwt/{name}": (folder / name).read_bytes for name in PACKAGE_FILES}
-        contents: dict[str, object] = {"live": is_live, "models": [], "sounds": []}
-        contents["models"] = _add(files, "models", ".dkw", models, _model_data)
-        contents["sounds"] = _add(files, "sounds", ".wav", [str(s) for s in sounds], _sound_data)
+        contents: dict[str, object] = {"live": is_live}
+        own = list(files)
+        contents["models"] = [_add_model(files, n, name) for n, name in enumerate(models)]
+        contents["sounds"] = [_add_sound(files, n, str(path)) for n, path in enumerate(sounds)]
+        sounds_there = [name for name in files if name.startswith("sounds/")]
+        contents["offline"] = [*own, "models/0.dkw", *sounds_there] if is_kept else []
         files["contents.json"] = partial(_encoded, contents)
         return cls(files)
 
@@ -82,31 +110,42 @@ class Site:
         for name, read in self.files.items():
             yield name, read()
 
+    def prepare(self) -> None:
+        """Make the first model now, before the page asks for it. A bad model is told later."""
+        with suppress(DeltakwtError):
+            self.files["models/0.dkw"]()
 
-def _add(
-    files: dict[str, Read],
-    folder: str,
-    suffix: str,
-    sources: Sequence[str],
-    read: Callable[[str], bytes],
-) -> list[dict[str, str]]:
-    """Add files with the numbers 0, 1, ... and return what the page shows of them."""
-    found = []
-    for number, source in enumerate(sources):
-        path = f"{folder}/{number}{suffix}"
-        files[path] = _once(partial(read, source))
-        found.append({"name": Path(source).stem or source, "url": path})
+
+def _add_model(files: dict[str, Read], number: int, name: str) -> dict[str, str]:
+    """Add the files of a model and return what the page shows of it."""
+    path = resolve(name)
+    found = {"name": _shown(name), "url": f"models/{number}.dkw"}
+    if find_scales(path, load_weights(path)) is None:
+        files[found["url"]] = _once(partial(_model_data, name, "float"))
+        return found
+    found["float"] = f"models/{number}-float.dkw"
+    files[found["url"]] = _once(partial(_model_data, name, "fixed"))
+    files[found["float"]] = _once(partial(_model_data, name, "float"))
     return found
+
+
+def _add_sound(files: dict[str, Read], number: int, source: str) -> dict[str, str]:
+    """Add a sound file and return what the page shows of it."""
+    path = f"sounds/{number}.wav"
+    files[path] = _once(partial(_sound_data, source))
+    return {"name": Path(source).stem or source, "url": path}
 
 
 def _once(read: Read) -> Read:
     """Return a function that reads when it is first called and remembers the answer."""
     known: list[bytes] = []
+    lock = threading.Lock()
 
     def remembered() -> bytes:
-        if not known:
-            known.append(read())
-        return known[0]
+        with lock:
+            if not known:
+                known.append(read())
+            return known[0]
 
     return remembered
 
@@ -115,12 +154,25 @@ def _encoded(document: object) -> bytes:
     return json.dumps(document, allow_nan=False).encode()
 
 
-def _model_data(name: str) -> bytes:
-    model, weights = load(name), load_weights(resolve(name))
-    known = Path(name).stem if Path(name).exists() else name
-    decision = decision_of(model)
-    export = Export(known, weights.config, weights.tensors, "f16", model.setting, decision)
-    return web_model(export, model.profiles)
+def _shown(name: str) -> str:
+    return Path(name).stem if Path(name).exists() else name
+
+
+def _model_data(name: str, arithmetic: str) -> bytes:
+    path, model = resolve(name), load(name, arithmetic=arithmetic)
+    weights = load_weights(path)
+    scales = find_scales(path, weights) if arithmetic == "fixed" else None
+    kind = "f16" if scales is None else "int16"
+    rest = (kind, model.setting, decision_of(model), scales)
+    export = Export(_shown(name), weights.config, weights.tensors, *rest)
+    return web_model(export, model.profiles, _curves(path, checksum(weights.tensors)))
+
+
+def _curves(folder: Path, weights: str) -> dict[str, Any] | None:
+    """Return what was measured over the thresholds of these weights, or None."""
+    path = folder / CURVES_FILE
+    document = read_json(path) if path.is_file() else {}
+    return document if document.get("weights") == weights else None
 
 
 def _sound_data(path: str) -> bytes:

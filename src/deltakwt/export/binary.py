@@ -2,9 +2,9 @@
 
 All numbers are little-endian. A header of 160 bytes is followed by the text (name of the model and
 of the setting, labels; UTF-8, each ended by a zero byte), the `on` values of the labels, the
-thresholds, and the weights as float32. Every tensor starts at a multiple of 64 bytes. The order of
-the tensors is that of `Config.shapes`. docs/c-library.md describes every field;
-native/src/model_file.c reads and checks them.
+thresholds, and the weights. Every tensor starts at a multiple of 64 bytes. Float weights come in
+the order of `Config.shapes`; `export.integers` describes those of a model in fixed point.
+docs/c-library.md describes every field; native/src/model_file.c reads and checks them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.export.integers import integer_parts
 from deltakwt.export.model import Export
 from deltakwt.files import write_atomically
 from deltakwt.listen.decision import POSSIBLE_WORD
 
 MAGIC, VERSION, BYTE_ORDER_MARK = b"DELTAKWT", 1, 0x01020304
-HAS_THRESHOLDS = 1  # flag
+HAS_THRESHOLDS, IS_FIXED = 1, 2  # flags
 ALIGNMENT = 64
 # magic, version, byte order, file size, CRC-32, header size
 START = struct.Struct("<8sIIQII")
@@ -79,7 +80,8 @@ def _rest(export: Export, text_size: int, offsets: list[int]) -> bytes:
     c, setting, decision = export.config, export.setting, export.decision
     return REST.pack(
         *(c.dim, c.heads, c.mlp, c.layers, len(c.labels), c.frames, c.features),
-        0 if setting.thresholds is None else HAS_THRESHOLDS,
+        (0 if setting.thresholds is None else HAS_THRESHOLDS)
+        | (0 if export.scales is None else IS_FIXED),
         setting.front_end.floor,
         setting.front_end.quantile,
         setting.front_end.smooth,
@@ -93,6 +95,8 @@ def _rest(export: Export, text_size: int, offsets: list[int]) -> bytes:
 
 def _weights(export: Export) -> bytes:
     """Return all tensors, each one filled up to a multiple of 64 bytes."""
+    if export.scales is not None:
+        return b"".join(integer_parts(export.config, export.tensors, export.scales))
     data = bytearray()
     for name in export.config.shapes():
         data += _bytes(export.tensors[name])

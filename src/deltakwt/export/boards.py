@@ -33,6 +33,8 @@ TOOLS = {  # of a board: program and its Debian packages
     "host": {"make": "make", "cc": "gcc"},
     "cortex-m7": _ARM,
     "cortex-m4f": _ARM,
+    "cortex-m33": _ARM,
+    "cortex-m3": _ARM,
     "rv32": _RISCV | {"qemu-system-riscv32": "qemu-system-misc"},
     "rv64": _RISCV | {"qemu-system-riscv64": "qemu-system-misc"},
 }
@@ -71,8 +73,8 @@ class BoardClip:
     front_end: int
     macs: int
     full_macs: int
-    dense_logits: NDArray[np.float32]
-    delta_logits: NDArray[np.float32]
+    dense_logits: NDArray[np.int32]
+    delta_logits: NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def run_board(folder: Path, board: str, clips: list[Path]) -> BoardReport:
 def parse(text: str) -> BoardReport:
     """Read the output of the self-test."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
-    logits = {(words[1], words[2]): _floats(words[3:]) for words in lines if words[0] == "logits"}
+    logits = {(words[1], words[2]): _integers(words[3:]) for words in lines if words[0] == "logits"}
     clips = [
         _clip(words, logits[words[1], "dense"], logits[words[1], "delta"])
         for words in lines
@@ -116,14 +118,14 @@ def parse(text: str) -> BoardReport:
     )
 
 
-def _clip(words: list[str], dense: NDArray[np.float32], delta: NDArray[np.float32]) -> BoardClip:
+def _clip(words: list[str], dense: NDArray[np.int32], delta: NDArray[np.int32]) -> BoardClip:
     """Read a line "clip NAME label LABEL dense N delta N front_end N macs N of N"."""
     n_dense, n_delta, front_end, macs, full = (int(words[i]) for i in (5, 7, 9, 11, 13))
     return BoardClip(words[1], words[3], n_dense, n_delta, front_end, macs, full, dense, delta)
 
 
-def _floats(words: list[str]) -> NDArray[np.float32]:
-    return np.array([int(word, 16) for word in words], np.uint32).view(np.float32)
+def _integers(words: list[str]) -> NDArray[np.int32]:
+    return np.array([int(word, 16) for word in words], np.uint32).view(np.int32)
 
 
 class _Event(ctypes.Structure):
@@ -162,11 +164,11 @@ class Host:
         self._library.dk_logits.restype = ctypes.POINTER(ctypes.c_float)
         self._labels = labels
 
-    def clip(self, samples: NDArray[np.int16], dense: bool = False) -> NDArray[np.float32]:
-        """Return the logits (labels,) of one second (16000,), with the setting or dense."""
+    def clip(self, samples: NDArray[np.int16], dense: bool = False) -> NDArray[np.int32]:
+        """Return integer logits (labels,) of one second (16000,), with the setting or dense."""
         if samples.shape != (CLIP_SAMPLES,) or samples.dtype != np.int16:
             raise ValueError("a clip is 16,000 samples of 16 bits")
-        logits = np.zeros(self._labels, np.float32)
+        logits = np.zeros(self._labels, np.int32)
         self._library.dk_clip_features(_pointer(np.ascontiguousarray(samples)))
         self._library.dk_clip_infer(_pointer(logits), int(dense))
         return logits
@@ -194,7 +196,7 @@ class Host:
             yield BoardEvent(event.label, event.score, event.start, event.end, event.time)
 
 
-def _pointer(array: NDArray[np.int16] | NDArray[np.float32]) -> ctypes.c_void_p:
+def _pointer(array: NDArray[np.int16] | NDArray[np.int32]) -> ctypes.c_void_p:
     return array.ctypes.data_as(ctypes.c_void_p)
 
 
@@ -219,7 +221,7 @@ class BoardMeasurement:
     front_end_instructions: int  # of one second
     board_clips: int
     bit_equal: int  # clips whose logits have the same bits as on this machine
-    same_label: int
+    library_equal: int  # of the clips for the accuracy: logits with the bits of the library
     accuracy_clips: int
     accuracy: dict[str, float]  # float and exported, dense and delta
 
@@ -245,7 +247,7 @@ def measure(
     mean = {kind: int(np.mean([clip.delta for clip in group])) for kind, group in groups.items()}
     dense = int(np.mean([clip.dense for clip in report.clips]))
     pairs = list(zip(report.clips, host.clips, strict=True))
-    accuracy, counted = _accuracy(export, folder, data, limit, progress)
+    accuracy, equal, counted = _accuracy(export, folder, data, limit, progress)
     return BoardMeasurement(
         report.board,
         report.ram,
@@ -265,7 +267,7 @@ def measure(
             and np.array_equal(a.delta_logits, b.delta_logits)
             for a, b in pairs
         ),
-        sum(a.label == b.label for a, b in pairs),
+        equal,
         counted,
         accuracy,
     )
@@ -300,26 +302,34 @@ def _accuracy(
     data: Path,
     limit: int | None,
     progress: Progress,
-) -> tuple[dict[str, float], int]:
-    """Return the accuracy of float weights on the engine and of the exported code."""
+) -> tuple[dict[str, float], int, int]:
+    """Return the accuracy of the float engine and of the exported code, and its clips.
+
+    In between: the number of clips whose logits have the bits of the library's engine.
+    """
     manifest = speech_commands.draw(
         data, split="test", silence="zero", labels=export.config.labels, limit=limit
     )
     engine = Engine(export.config, export.tensors, name=export.name)
-    dense_setting = Setting(front_end=export.setting.front_end)
-    host = Host(folder, len(export.config.labels))
-    modes = ("dense",) if export.setting.thresholds is None else ("dense", "delta")
+    fixed, host = export.engine(), Host(folder, len(export.config.labels))
+    modes = {"dense": Setting(front_end=export.setting.front_end)}
+    if export.setting.thresholds is not None:
+        modes["delta"] = export.setting
     right = {f"{side} {mode}": 0 for side in ("float", "exported") for mode in modes}
-    count = 0
+    count = equal = 0
     for group, sounds in speech_commands.batches(manifest, 64, 1, lambda failed: None):
         true = np.array([export.config.labels.index(clip.label) for clip in group])
-        for mode in modes:
-            setting = export.setting if mode == "delta" else dense_setting
+        same = np.ones(len(group), np.bool_)
+        samples = [int16_samples(sound) for sound in sounds]
+        heard = np.stack(samples).astype(np.float32) / 32768
+        for mode, setting in modes.items():
             found = engine.batch(sounds, setting).logits
             right[f"float {mode}"] += int((found.argmax(axis=1) == true).sum())
-            dense = mode == "dense"
-            found = np.stack([host.clip(int16_samples(sound), dense) for sound in sounds])
-            right[f"exported {mode}"] += int((found.argmax(axis=1) == true).sum())
+            exported = np.stack([host.clip(clip, mode == "dense") for clip in samples])
+            right[f"exported {mode}"] += int((exported.argmax(axis=1) == true).sum())
+            rounded = (exported * 2.0**-fixed.weights.head_bits).astype(np.float32)
+            same &= (fixed.batch(heard, setting).logits == rounded).all(axis=1)
+        equal += int(same.sum())
         count += len(group)
         progress(count, len(manifest.clips))
-    return {way: hits / count for way, hits in right.items()}, count
+    return {way: hits / count for way, hits in right.items()}, equal, count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from numpy.typing import NDArray
 
 from deltakwt.audio import read_clip
 from deltakwt.core.config import CLIP_SAMPLES
-from deltakwt.core.engine import Engine, Run
 from deltakwt.core.errors import DeltakwtError, DiskFailed
+from deltakwt.core.fixed_engine import FixedEngine
 from deltakwt.core.setting import Thresholds
 from deltakwt.export.model import Export
 from deltakwt.export.readme import readme_source
@@ -24,15 +25,19 @@ from deltakwt.export.sources import (
 )
 from deltakwt.locks import locked
 
+LOCAL_INCLUDE = re.compile(r'#include "(?:[\w.]+/)+([\w.]+)"')
 WORD = Path(__file__).parent / "right.flac"  # "right", spoken by espeak-ng
 
 # The files of the core that a microcontroller needs. The export puts them into one folder.
 CORE = (
     "include/deltakwt.h",
     "include/deltakwt_decision.h",
+    "include/deltakwt_fixed.h",
     "src/internal.h",
     "src/frontend.c",
     "src/stream.c",
+    "src/fixed_features.c",
+    "src/fixed/fixed_arithmetic.h",
     "src/decider.h",
     "src/decider.c",
     "src/window.h",
@@ -61,10 +66,13 @@ def int16_samples(sound: NDArray[np.float32]) -> NDArray[np.int16]:
     return np.rint(sound * 32768).clip(-32768, 32767).astype(np.int16)
 
 
-def run_clip(export: Export, engine: Engine, samples: NDArray[np.int16]) -> Run:
-    """Run one clip with the setting of the export; without thresholds all sites are dense."""
+def run_clip(
+    export: Export, engine: FixedEngine, samples: NDArray[np.int16], thresholds: Thresholds
+) -> tuple[NDArray[np.int32], int]:
+    """Return the integer logits of one clip, with the front end of the export, and its MACs."""
     features = engine.features(samples.astype(np.float32) / 32768, export.setting.front_end)
-    return engine.delta(features, export.setting.thresholds or Thresholds())
+    found = engine.integers(engine.quantized(features)[None], thresholds, 1, counted=True)
+    return found[0][0], int(found[1].sum())
 
 
 def write_folder(export: Export, out: Path) -> None:
@@ -108,21 +116,22 @@ def _unwritable(out: Path, error: OSError) -> DeltakwtError:
 
 def _write(export: Export, out: Path) -> None:
     _copy_sources(out)
-    engine = Engine(export.config, export.stored_tensors(), "scalar", export.name)
+    engine = export.engine("scalar")
+    thresholds = export.setting.thresholds or Thresholds()  # without: all sites are dense
     word, silence = word_samples(), np.zeros(CLIP_SAMPLES, np.int16)
-    features = engine.features(word.astype(np.float32) / 32768, export.setting.front_end)
-    dense, run = engine.delta(features, Thresholds()), run_clip(export, engine, word)
+    dense, dense_macs = run_clip(export, engine, word, Thresholds())
+    delta, word_macs = run_clip(export, engine, word, thresholds)
     macs = {
-        'the word of the self-test, "right"': int(run.macs.sum()),
-        "digital silence": int(run_clip(export, engine, silence).macs.sum()),
+        'the word of the self-test, "right"': word_macs,
+        "digital silence": run_clip(export, engine, silence, thresholds)[1],
     }
     made = {
-        "README.md": readme_source(export, int(dense.macs.sum()), macs),
+        "README.md": readme_source(export, dense_macs, macs),
         "src/config.h": config_source(export),
         "src/profile.c": profile_source(export),
         "src/weights.c": weights_source(export),
         "src/tables.c": tables_source(),
-        "test/clips.c": clips_source(export, word, dense.logits, int(run.logits.argmax())),
+        "test/clips.c": clips_source(word, dense, delta),
     }
     for name, text in made.items():
         (out / name).write_text(text, encoding="utf-8")
@@ -133,7 +142,7 @@ def _copy_sources(out: Path) -> None:
     shutil.copytree(native / "mcu", out, dirs_exist_ok=True)
     for name in CORE:
         text = (native / name).read_text(encoding="utf-8")
-        flat = text.replace('#include "../internal.h"', '#include "internal.h"')
+        flat = LOCAL_INCLUDE.sub(r'#include "\1"', text)  # one folder for all
         if name.endswith("internal.h"):
             flat = flat.replace(
                 '#include "deltakwt.h"', '#include "config.h"\n#include "deltakwt.h"'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +9,16 @@ from numpy.typing import NDArray
 
 from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.fixed import FixedWeights
+from deltakwt.core.fixed_engine import FixedEngine
+from deltakwt.core.fixed_scales import Scales, fixed_thresholds, quantize
 from deltakwt.core.setting import Setting
 from deltakwt.listen.decision import Decision
 
-Tensors = Mapping[str, NDArray[np.float32]]
-KINDS = ("f32", "f16", "int8")
+BOARD_KINDS = ("int8", "int16")  # for microcontrollers
+KINDS = ("f32", "f16", *BOARD_KINDS)
 LARGEST_HALF = 65504.0
-GROUP = 4  # columns that the microcontroller engine takes together
+GROUP = 8  # columns that the microcontroller engine takes together
 
 
 @dataclass(frozen=True)
@@ -26,99 +28,59 @@ class Export:
     name: str
     config: Config
     tensors: dict[str, NDArray[np.float32]]
-    kind: str  # how weights are stored: f32, f16 or int8
+    kind: str  # how weights are stored: f32, f16 or int16 in files, int8 or int16 in C
     setting: Setting
     decision: Decision
+    scales: Scales | None = None  # of a model in fixed point
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise DeltakwtError(f"--weights {self.kind}: must be one of {', '.join(KINDS)}")
 
     def check_board(self) -> None:
-        """Refuse a shape that the microcontroller engine cannot run."""
-        head_dim = self.config.head_dim
-        if head_dim % 8 or self.config.mlp % (head_dim // 2):
+        """Refuse a model that the microcontroller engine cannot run."""
+        if self.kind not in BOARD_KINDS:
+            raise DeltakwtError(f"--weights {self.kind}: must be one of {', '.join(BOARD_KINDS)}")
+        if self.scales is None:
             raise DeltakwtError(
-                f"{self.name}: a head of {head_dim} features cannot be exported;"
-                " it must be a multiple of 8, and half of it must divide the width of the MLP"
+                f"{self.name}: has no scales for fixed point; make them with:"
+                f" deltakwt quantize {self.name} --data DIR"
+            )
+        if self.config.head_dim % GROUP or self.config.mlp % GROUP:
+            raise DeltakwtError(
+                f"{self.name}: a head of {self.config.head_dim} features and an MLP of"
+                f" {self.config.mlp} cannot be exported; both must be multiples of {GROUP}"
             )
 
     @property
-    def small(self) -> bool:
-        """Whether K^, V and features have 16 bits. With f32 weights this would save little."""
-        return self.kind != "f32"
+    def weight_bits(self) -> int:
+        """The bits of a stored weight of a layer."""
+        return 8 if self.kind == "int8" else 16
 
-    def stored_tensors(self) -> dict[str, NDArray[np.float32]]:
-        """Return the weights as the exported model computes with them, after rounding."""
-        d, found = self.config.dim, dict(self.tensors)
-        for name, tensor in self.tensors.items():
-            if name.endswith(".weight") and tensor.ndim == 2:
-                found[name] = stored(tensor, self.kind)
-        if self.kind == "int8":  # W_Q, W_K and W_V have one scale per row
-            for layer in range(self.config.layers):
-                names = [f"blocks.{layer}.{part}.weight" for part in ("q", "k", "v")]
-                joined = stored(np.concatenate([self.tensors[n] for n in names], axis=1), self.kind)
-                found |= {n: joined[:, i * d : (i + 1) * d] for i, n in enumerate(names)}
-        return found
+    @property
+    def fixed_scales(self) -> Scales:
+        """The scales; `check_board` has made sure that there are some."""
+        assert self.scales is not None
+        return self.scales
 
+    def weights(self) -> FixedWeights:
+        """Return the integers of the model."""
+        return quantize(self.config, self.tensors, self.fixed_scales, self.weight_bits)
 
-def quantise(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return a matrix (in, out) as int8 and one scale per row (in,), symmetric around 0."""
-    largest = np.abs(matrix).max(axis=1)
-    scales = np.where(largest > 0, largest / 127, 1).astype(np.float32)
-    return np.rint(matrix / scales[:, None]).astype(np.int8), scales
+    def thresholds(self) -> NDArray[np.int16] | None:
+        """Return the thresholds as integers (layers, 9); None if the model is dense."""
+        if self.setting.thresholds is None:
+            return None
+        table = fixed_thresholds(self.config, self.fixed_scales, self.setting.thresholds)
+        return table.astype(np.int16)
 
-
-def stored(matrix: NDArray[np.float32], kind: str) -> NDArray[np.float32]:
-    """Return the matrix after it was stored as `kind` and read back."""
-    if kind == "int8":
-        levels, scales = quantise(matrix)
-        return levels * scales[:, None]
-    if kind == "f16":
-        return half(matrix).astype(np.float32)
-    return matrix
+    def engine(self, isa: str | None = None) -> FixedEngine:
+        """Return the library's engine with the exported integers: it gives the same bits."""
+        return FixedEngine(
+            self.config, self.tensors, self.fixed_scales, isa, self.name, self.weight_bits
+        )
 
 
 def half(matrix: NDArray[np.float32]) -> NDArray[np.float16]:
     """Return the matrix in half precision; values beyond its range are clipped."""
     return np.clip(matrix, -LARGEST_HALF, LARGEST_HALF).astype(np.float16)
-
-
-def matrices(config: Config, tensors: Tensors) -> dict[str, NDArray[np.float32]]:
-    """Return the matrices of the core's dk_model by name; W_Q, W_K and W_V side by side."""
-    head = np.pad(tensors["head.weight"], ((0, 0), (0, -len(config.labels) % GROUP)))
-    found = {"embed": tensors["embed.weight"], "head": head}
-    for layer in range(config.layers):
-        block = f"blocks.{layer}."
-        parts = [tensors[f"{block}{name}.weight"] for name in ("q", "k", "v")]
-        found[f"qkv{layer}"] = np.concatenate(parts, axis=1)
-        for name in ("proj", "mlp_in", "mlp_out"):
-            found[f"{name}{layer}"] = tensors[f"{block}{name}.weight"]
-    return found
-
-
-BLOCK_VECTORS = (
-    "proj_bias",
-    "norm1",
-    "norm1_bias",
-    "mlp_in_bias",
-    "mlp_out_bias",
-    "norm2",
-    "norm2_bias",
-)
-
-
-def vectors(config: Config, tensors: Tensors) -> dict[str, NDArray[np.float32]]:
-    """Return the other tensors by their names in dk_model and dk_layer."""
-    found = {
-        "embed_bias": tensors["embed.bias"],
-        "class_token": tensors["class_token"],
-        "positions": tensors["positions"],
-        "head_bias": tensors["head.bias"],
-    }
-    for layer in range(config.layers):
-        for name in BLOCK_VECTORS:
-            ours = name.removesuffix("_bias")
-            part = "bias" if name.endswith("_bias") else "weight"
-            found[f"{name}{layer}"] = tensors[f"blocks.{layer}.{ours}.{part}"]
-    return found

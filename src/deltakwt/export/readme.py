@@ -4,21 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 
-from deltakwt.core.macs import dense_macs
-from deltakwt.export.model import Export, matrices, vectors
+from deltakwt.core.macs import shortcut_macs
+from deltakwt.export.model import GROUP, Export
 from deltakwt.export.sources import tables
 
 
 @dataclass(frozen=True)
+class Core:
+    """The instructions that a kind of processor needs, fitted to runs of kwt-1 with int8 weights.
+
+    Dense: instructions per MAC. With deltas: per MAC that is executed, and per MAC of the dense
+    model for the work that does not depend on the sound (norms, comparisons), which grows with the
+    size of the model.
+    """
+
+    dense: float
+    per_mac: float
+    per_dense_mac: float
+
+
+# `make run-cortex-m7`, `run-cortex-m3` and `run-rv32` of kwt-1, profile accurate: dense, the word
+# and digital silence of the self-test (261.8, 67.2 and 17.2; 311.6, 78.8 and 23.2; 452.5, 103.9 and
+# 28.9 M instructions for 68.2, 11.6 and 1.8 M MACs).
+DSP = Core(3.84, 5.11, 0.116)  # Cortex-M4, M7, M33
+CORTEX_M3 = Core(4.57, 5.68, 0.188)
+OTHER = Core(6.64, 7.67, 0.217)  # RISC-V and others
+# Instructions of the front end per second of sound, from the same runs: with a floating-point unit,
+# and without.
+FRONT_END, SOFT_CORTEX_M, SOFT_RISCV = 6_931_840, 89_330_120, 173_187_242
+
+
+@dataclass(frozen=True)
 class Board:
-    """A public board with a floating-point unit."""
+    """A public board."""
 
     name: str
     flash: int  # KiB
     ram: int  # KiB
     clock: int  # MHz
+    core: Core = DSP
+    front_end: int = FRONT_END  # instructions per second of sound
 
 
 PUBLIC_BOARDS = (
@@ -29,23 +56,20 @@ PUBLIC_BOARDS = (
     Board("NUCLEO-H743ZI (Cortex-M7)", 2048, 1024, 480),
     Board("Teensy 4.1 (i.MX RT1062, Cortex-M7)", 7936, 1024, 600),
     Board("Raspberry Pi Pico 2 (RP2350, Cortex-M33)", 4096, 520, 150),
-    Board("ESP32-S3-DevKitC (Xtensa LX7)", 8192, 512, 240),
-    Board("ESP32-P4 (RV32)", 16384, 768, 400),
+    Board("Arduino Due (SAM3X8E, Cortex-M3, no FPU)", 512, 96, 84, CORTEX_M3, SOFT_CORTEX_M),
+    Board("ESP32-C3-DevKitM (RV32IMC, no FPU)", 4096, 400, 160, OTHER, SOFT_RISCV),
+    Board("ESP32-S3-DevKitC (Xtensa LX7)", 8192, 512, 240, OTHER),
+    Board("ESP32-P4 (RV32)", 16384, 768, 400, OTHER),
 )
-EMULATED = ("cortex-m7", "cortex-m4f", "rv32", "rv64")  # that `make run-...` boots
+# Boards that `make run-...` boots.
+EMULATED = ("cortex-m7", "cortex-m4f", "cortex-m33", "cortex-m3", "rv32", "rv64")
 
 # Code of the library and its share of the C library: gcc 12 -O2, Cortex-M7. `make size-cortex-m7`.
-CODE_BYTES = 26_000
-STREAM_BYTES = 6_460  # struct dk_stream: a frame of samples, FFT work, three rows of bands
-OTHER_BYTES = 700  # decisions, events, alignment
-STACK_BYTES = 3 * 1024  # the self-test measures less than 2.5 KB
-
-# Instructions of an inference, fitted to `make run-cortex-m7` of kwt-1 with int8 weights: 260.8 M
-# for 68.2 M MACs (dense) and 66.9 M for 11.5 M MACs (a word). The second term is work that does
-# not depend on the sound: unpacking weights, norms, comparisons. It grows with the size of the
-# model, for which `dense_macs` stands.
-PER_MAC, PER_DENSE_MAC = 3.42, 0.377
-FRONT_END = 7_363_040  # instructions per second of sound, from the same run
+CODE_BYTES = 24_000
+STREAM_BYTES = 3_420  # struct dk_stream: a frame of samples, four rows of bands
+LAYER_BYTES = 108  # struct dk_flash_layer
+OTHER_BYTES = 1_000  # decisions, events, alignment
+STACK_BYTES = 3 * 1024  # the self-test measures less than 2 KB
 
 
 # ---------------------------------------------------------------- memory
@@ -53,51 +77,44 @@ FRONT_END = 7_363_040  # instructions per second of sound, from the same run
 
 def flash_plan(export: Export) -> dict[str, int]:
     """Return the bytes of flash, part by part."""
-    size = {"f32": 4, "f16": 2, "int8": 1}[export.kind]
-    found = matrices(export.config, export.tensors)
-    plan = {f"weights ({export.kind})": size * sum(m.size for m in found.values())}
+    c = export.config
+    matrices = c.layers * (4 * c.dim * c.dim + 2 * c.dim * c.mlp)
+    plan = {f"weights of the layers ({export.kind})": matrices * export.weight_bits // 8}
     if export.kind == "int8":
-        plan["scales, one per row"] = 4 * sum(len(m) for m in found.values())
-    vector_bytes = sum(v.nbytes for v in vectors(export.config, export.tensors).values())
-    plan["positions, biases, norms"] = vector_bytes
+        plan["shifts, one per row"] = c.layers * (5 * c.dim + c.mlp)
+    plan["embedding, positions, last matrix"] = 2 * c.dim * (c.features + c.tokens + len(c.labels))
+    plan["biases, norms"] = c.layers * (2 * (6 * c.dim + c.mlp) + LAYER_BYTES)
     plan["front end: window, FFT, mel, DCT"] = sum(table.nbytes for table in tables().values())
-    if export.setting.thresholds is not None:
-        plan["thresholds"] = export.setting.thresholds.array(export.config.layers).nbytes
+    table = export.thresholds()
+    if table is not None:
+        plan["thresholds"] = table.nbytes
     return plan | {"code, about": CODE_BYTES}
 
 
 def ram_plan(export: Export) -> list[tuple[str, int, str]]:
     """Return (content, bytes, when it is used) for every part of the static memory."""
     c = export.config
-    columns, half = -(-c.tokens // 4) * 4, 2 if export.small else 4
-    bits = f"{8 * half}-bit"
-    keys_and_values = 2 * columns * c.dim * half + 4 * c.dim * -(-columns // 32)
-    shared = max(keys_and_values, 4 * c.tokens * c.dim)
-    rows = [
+    columns = -(-c.tokens // GROUP) * GROUP
+    widest = max(c.mlp, columns)
+    counts = c.tokens + 2 * columns + 4 * c.dim + 4
+    return [
         (
             f"x ({c.tokens} x {c.dim}): input of a layer, replaced row by row by its output",
-            4 * c.tokens * c.dim,
+            2 * c.tokens * c.dim,
+            "inference",
+        ),
+        ("K^, transposed", 2 * c.dim * columns, "inference"),
+        ("V^", 2 * c.tokens * c.dim, "inference"),
+        ("references and running results of one token", _state_bytes(export), "inference"),
+        ("kept differences of a row and their products", 12 * widest, "inference"),
+        ("counts", -(-counts // 4) * 4, "inference"),
+        (
+            f"features ({c.frames} x {c.features}): newest and last computed window",
+            4 * c.frames * c.features,
             "always",
         ),
-        (f"K^ and V ({bits}), then partial sums of the MLP", shared, "inference"),
+        ("state of the front end", STREAM_BYTES, "always"),
     ]
-    if c.heads > 1:
-        rows.append(("sum over the heads", 4 * c.tokens * c.dim, "inference"))
-    if export.kind != "f32":
-        unpacked = 4 * c.dim * max(c.head_dim, c.features)
-        rows.append(("weights unpacked to floats, a block at a time", unpacked, "inference"))
-    rows.append(("references and running results of one token", _state_bytes(export), "inference"))
-    masks = 4 * c.tokens * -(-c.dim // 32) + 8 * max(c.dim, columns) + 4 * c.dim + 4 * columns
-    rows.append(("masks, lists, counts", masks, "inference"))
-    rows.append(
-        (
-            f"features ({c.frames} x {c.features}, {bits}): newest and last computed window",
-            2 * c.frames * c.features * half,
-            "always",
-        )
-    )
-    rows.append(("state of the front end", STREAM_BYTES, "always"))
-    return rows
 
 
 def ram_bytes(export: Export) -> int:
@@ -108,28 +125,37 @@ def ram_bytes(export: Export) -> int:
 def _state_bytes(export: Export) -> int:
     """Return the size of the largest of the three sets of references."""
     c = export.config
-    columns, block = -(-c.tokens // 4) * 4, c.head_dim // 2
-    attention = 2 * c.dim + 4 * c.head_dim + 5 * columns + 1
-    return 4 * max(attention, 2 * c.dim + 4 * block, c.dim + 5 * block)
+    columns = -(-c.tokens // GROUP) * GROUP
+    attention = 2 * 6 * c.dim + c.heads * (2 * 4 * columns + 4)
+    return max(2 * 5 * c.dim, attention, 2 * (2 * c.dim + 4 * c.mlp))
 
 
 # ---------------------------------------------------------------- time
 
 
-def inference_instructions(export: Export, macs: int) -> float:
+def inference_instructions(export: Export, macs: int, core: Core) -> float:
     """Return the estimated instructions of one inference with `macs` MACs."""
-    return PER_MAC * macs + PER_DENSE_MAC * int(dense_macs(export.config).sum())
+    dense = int(shortcut_macs(export.config).sum())
+    if macs == dense:
+        return core.dense * dense
+    return core.per_mac * macs + core.per_dense_mac * dense
 
 
-def hop_instructions(export: Export, macs: int) -> float:
+def hop_instructions(export: Export, macs: int, board: Board) -> float:
     """Return the estimated instructions of one hop: one inference, and the front end."""
     seconds = export.decision.hop_frames / 100
-    return inference_instructions(export, macs) + FRONT_END * seconds
+    return inference_instructions(export, macs, board.core) + board.front_end * seconds
 
 
 def shortest_hop(export: Export, macs: int, board: Board) -> float:
-    """Return the shortest hop in seconds that a board keeps up with, in steps of 10 ms."""
-    return ceil(100 * inference_instructions(export, macs) / (1e6 * board.clock - FRONT_END)) / 100
+    """Return the shortest hop in seconds that a board keeps up with, in steps of 10 ms.
+
+    Infinite if the front end alone takes longer than the sound.
+    """
+    free = 1e6 * board.clock - board.front_end
+    if free <= 0:
+        return inf
+    return ceil(100 * inference_instructions(export, macs, board.core) / free) / 100
 
 
 def board_row(export: Export, board: Board, macs: int) -> tuple[str, ...]:
@@ -139,20 +165,22 @@ def board_row(export: Export, board: Board, macs: int) -> tuple[str, ...]:
     instructions of a hop take less time than the hop, at one instruction per cycle.
     """
     flash, ram = sum(flash_plan(export).values()), ram_bytes(export) + OTHER_BYTES + STACK_BYTES
-    load = hop_instructions(export, macs) / (1e4 * board.clock * export.decision.hop_frames)
+    instructions = hop_instructions(export, macs, board)
+    load = instructions / (1e4 * board.clock * export.decision.hop_frames)
     lacks = {
         "flash": flash > 0.9 * 1024 * board.flash,
         "RAM": ram > 1024 * board.ram,
         "time": load > 1,
     }
     missing = ", ".join(what for what, is_missing in lacks.items() if is_missing)
+    hop = shortest_hop(export, macs, board)
     return (
         board.name,
         f"{board.flash:,} KB",
         f"{board.ram} KB",
         f"{board.clock} MHz",
-        f"{100 * load:.0f}%",
-        f"{shortest_hop(export, macs, board):.2f} s",
+        f"{instructions / 1e6:.0f} M of {board.clock * export.decision.hop_frames / 100:.0f} M",
+        f"{hop:.2f} s" if hop <= 1 else "none",
         f"no: {missing}" if missing else "yes",
     )
 
@@ -173,7 +201,9 @@ def readme_source(export: Export, dense: int, macs: Mapping[str, int]) -> str:
         kind=export.kind,
         setting=export.setting,
         thresholds=export.setting.thresholds or "none: dense",
-        front_end=export.setting.front_end,
+        stabiliser=export.setting.front_end,
+        front_end=f"{FRONT_END / 1e6:.0f}",
+        soft_front_end=f"{SOFT_CORTEX_M / 1e6:.0f} M on a Cortex-M3 and {SOFT_RISCV / 1e6:.0f}",
         labels=", ".join(export.config.labels),
         hop=f"{10 * export.decision.hop_frames} ms",
         flash=_rows(
@@ -190,7 +220,8 @@ def readme_source(export: Export, dense: int, macs: Mapping[str, int]) -> str:
                 sound,
                 f"{count / 1e6:.1f} M",
                 f"{100 * count / dense:.1f}%",
-                f"{hop_instructions(export, count) / 1e6:.0f} M",
+                f"{inference_instructions(export, count, DSP) / 1e6:.0f} M",
+                f"{inference_instructions(export, count, OTHER) / 1e6:.0f} M",
             )
             for sound, count in sounds.items()
         ),
@@ -206,9 +237,9 @@ def _rows(rows: Iterable[Sequence[str]]) -> str:
 TEXT = """# {name} for microcontrollers
 
 A Keyword Transformer in C11. It needs no operating system, no heap, and from the C library only
-`memcpy`, `memset`, `sqrtf`, `fmaf`, `fabsf` and `log`. Written by `deltakwt export`.
+`memcpy`, `memset`, `memmove`, `sqrtf`, `expf`, `exp` and `log`. Written by `deltakwt export`.
 
-Weights: {kind}. Setting: {setting} (thresholds {thresholds}; front end {front_end}).
+Weights: {kind}. Setting: {setting} (thresholds {thresholds}; front end {stabiliser}).
 One window every {hop}. Labels: {labels}.
 
 ```c
@@ -224,11 +255,12 @@ for (;;) {{
 ```
 
 `src/` is the library and `src/dk.h` its interface. Compile every `.c` file in `src/` with
-optimisation and `-ffp-contract=off`, and link with `-lm`. Every processor with a fused multiply-add
-then computes the same bits.
+optimisation and `-ffp-contract=off`, and link with `-lm`. Every processor then computes the same
+logits to the last bit, with or without a floating-point unit: the model runs on integers, and the
+front end uses no fused multiply-add.
 
     make check                # self-test on this machine
-    make cortex-m7            # build for a board; also cortex-m4f, rv32, rv64
+    make cortex-m7            # build for a board
     make {runs}
     make size-cortex-m7       # flash and RAM of the library alone
     make fuzz                 # random sound under the sanitizers
@@ -245,35 +277,39 @@ gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf qemu-system-misc`.
 
 ## RAM
 
-One static block, `DK_RAM_BYTES`: about {ram_total} bytes. The stack needs 3 KB more.
+One static block, `DK_RAM_BYTES`: about {ram_total} bytes. The stack needs 3 KB more, and a program
+that calls `dk_clip` 32 KB.
 
 | content | bytes | used |
 |---|---|---|
 {ram}
 
-A token goes through attention and the MLP before the next one starts, so scores, softmax, heads and
-hidden features exist for one token only. The output of a layer replaces its input in place.
+All numbers have 16 bits. A token goes through attention before the next one starts, and so it does
+through the MLP: scores, softmax, heads and hidden features exist for one token only. The output of
+a layer replaces its input in place. The front end uses the memory of the inference for its FFT.
 
 ## Compute
 
-| sound | MACs of a window | of the dense model | instructions per hop |
-|---|---|---|---|
+| sound | MACs of a window | of the dense model | instructions, Cortex-M4, M7, M33 | other |
+|---|---|---|---|---|
 {macs}
 
-The instructions are an estimate, fitted to runs of `kwt-1` on an emulated Cortex-M7: one inference
-and the front end of one hop. `make run-cortex-m7` counts them for this model. A window that is
-close to the last computed one costs the front end only.
+The instructions of an inference are an estimate, fitted to runs of `kwt-1` on an emulated Cortex-M7
+and RV32. `make run-cortex-m7` counts them for this model. The front end takes {front_end} M per
+second, without a floating-point unit {soft_front_end} M on RV32. A window
+that is close to the last computed one costs the front end only.
 
 ## Boards
 
-| board | flash | RAM | clock | load in speech | shortest hop | fits |
+| board | flash | RAM | clock | instructions in a hop | shortest hop | fits |
 |---|---|---|---|---|---|---|
 {boards}
 
-"Load" is the share of the clock cycles that a hop of {hop} needs during speech, at one
-instruction per cycle. A real processor also waits for flash, and a Cortex-M7 can run two
-instructions per cycle. "Shortest hop" is the smallest `--hop` for which the load stays below 100%.
-"Fits" means that flash, RAM and time suffice. For a slow board, export with a longer `--hop`.
+"Instructions in a hop" compares what a hop of {hop} needs during speech with the clock cycles that
+it has: in real time at one instruction per cycle. A real processor also waits for flash, and a
+Cortex-M7 can run two instructions per cycle. "Shortest hop" is the smallest `--hop` that is in real
+time, up to one second. "Fits" means that flash, RAM and time suffice. For a slow board, export with
+a longer `--hop`.
 
 ## Arduino, PlatformIO, Zephyr, ESP-IDF
 

@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.core.config import CLIP_SAMPLES, FEATURES, FFT_SAMPLES, FRAME_SAMPLES, MEL_BANDS
-from deltakwt.core.frontend import mel_matrix
+from deltakwt.core.exact_frontend import mel_weights
+from deltakwt.core.fixed import FixedLayer
+from deltakwt.core.fixed_arithmetic import Ints, Norm
+from deltakwt.core.fixed_rows import to_bytes
 from deltakwt.core.setting import ALL_SITES
-from deltakwt.export.model import BLOCK_VECTORS, GROUP, Export, half, matrices, quantise, vectors
+from deltakwt.export.model import Export
 from deltakwt.listen.decision import POSSIBLE_WORD, Decision
 
 TYPES = {
@@ -20,9 +23,12 @@ TYPES = {
     np.dtype(np.int8): "int8_t",
     np.dtype(np.uint8): "uint8_t",
     np.dtype(np.int16): "int16_t",
+    np.dtype(np.int32): "int32_t",
     np.dtype(np.uint16): "uint16_t",
 }
-MATRIX_TYPES = {"f32": "DK_F32", "f16": "DK_F16", "int8": "DK_INT8"}
+MATRICES = ("q", "k", "v", "proj", "mlp_in", "mlp_out")  # of dk_flash_layer, in its order
+BIASES = ("proj_bias", "mlp_in_bias", "mlp_out_bias")
+NUMBERS = ("key_shift", "score_bits", "hidden_bits", "sum1_shift", "sum2_shift")
 HALF = FFT_SAMPLES // 2  # points of the complex FFT
 MEL_ROOM = 2 * (HALF + 1)  # weights that the core has room for
 
@@ -86,10 +92,14 @@ def config_source(export: Export) -> str:
         "DK_FRAMES": config.frames,
         "DK_FEATURES": config.features,
         "DK_SMOOTH_WINDOWS": decision.smooth,
+        "DK_HOP_MS": 10 * decision.hop_frames,
     }
     defines = [f"#define {name} {value}" for name, value in sizes.items()]
     title = f"{export.name}, {export.kind} weights, setting {export.setting}"
-    kinds = [f"#define DK_WEIGHTS_{export.kind.upper()}", *["#define DK_SMALL"] * export.small]
+    kinds = [
+        f"#define DK_WEIGHTS_{export.kind.upper()}",
+        "#define DK_SMALL /* features of 16 bits, memory shared by front end and inference */",
+    ]
     lines = [
         "/* Sizes of the exported model. */",
         "#ifndef DK_CONFIG_H",
@@ -111,13 +121,12 @@ def profile_source(export: Export) -> str:
     labels = ", ".join(map(string, export.config.labels))
     parts = [f'/* Setting: {comment(str(setting))}. */\n#include "profile.h"\n#include "dk.h"\n']
     parts.append(f"const char *const dk_labels[DK_LABELS] = {{{labels}}};\n")
-    if setting.thresholds is None:
-        parts.append("const float *const dk_thresholds = NULL; /* dense */\n")
+    table = export.thresholds()
+    if table is None:
+        parts.append("const int16_t *const dk_thresholds = NULL; /* dense */\n")
     else:
-        order = ", ".join(ALL_SITES)
-        table = setting.thresholds.array(export.config.layers)
-        parts.append(define("thresholds", table, f"{order}: "))
-        parts.append("const float *const dk_thresholds = thresholds;\n")
+        parts.append(define("thresholds", table, f"{', '.join(ALL_SITES)}: "))
+        parts.append("const int16_t *const dk_thresholds = thresholds;\n")
     front = setting.front_end
     values = f"{int(front.smooth)}, {float(front.floor)!r}, {float(front.quantile)!r}"
     parts.append(f"const dk_front_end_setting dk_front_end = {{{values}}};\n")
@@ -127,7 +136,21 @@ def profile_source(export: Export) -> str:
     parts.append(f"const dk_decision dk_rule = {{{', '.join(_rule(decision))}, on}};")
     posteriors = ", ".join(map(number, possible))
     parts.append(f"const float dk_word_posteriors[DK_LABELS] = {{{posteriors}}};\n")
+    parts += _formats(export)
     return "\n".join(parts)
+
+
+def _formats(export: Export) -> list[str]:
+    """Return what joins the floats of the front end and the rule to the integers of the engine."""
+    scales = 2.0 ** np.array(export.fixed_scales.features)
+    most = np.iinfo(np.int32).max
+    steps = np.minimum(np.floor(export.decision.reuse * scales), most).astype(np.int64)
+    step = number(2.0 ** -export.weights().head_bits)
+    return [
+        f"const float dk_feature_scales[DK_FEATURES] = {{\n{wrapped(map(number, scales))}\n}};",
+        f"const int32_t dk_reuse_steps[DK_FEATURES] = {{\n{wrapped(map(str, steps))}\n}};",
+        f"const float dk_logit_step = {step};\n",
+    ]
 
 
 def _rule(decision: Decision) -> list[str]:
@@ -143,45 +166,52 @@ def _rule(decision: Decision) -> list[str]:
 
 
 def weights_source(export: Export) -> str:
-    """Return weights.c: the arrays, and the dk_model that points to them."""
-    config, tensors, kind = export.config, export.tensors, export.kind
-    parts = ['/* The weights of the model. */\n#include "engine.h"\n']
-    parts += [_matrix(name, matrix, kind) for name, matrix in matrices(config, tensors).items()]
-    parts += [define(name, vector) for name, vector in vectors(config, tensors).items()]
-    layers = ",\n".join(_layer(export, layer) for layer in range(config.layers))
-    parts.append(f"static const dk_layer layers[DK_LAYERS] = {{\n{layers},\n}};\n")
-    sizes = (config.dim, config.heads, config.mlp, config.layers, len(config.labels))
-    shape = ", ".join(map(str, (*sizes, config.frames, config.features)))
-    embed = _reference("embed", (config.features, config.dim), kind)
-    head = _reference("head", (config.dim, -(-len(config.labels) // GROUP) * GROUP), kind)
-    parts.append(
-        "const dk_model dk_flash_model = {\n"
-        f"    {{{shape}}},\n    NULL,\n    layers,\n    {embed},\n    {head},\n"
-        "    embed_bias,\n    class_token,\n    positions,\n    head_bias,\n};\n"
-    )
+    """Return weights.c: the arrays, and the dk_flash_model that points to them."""
+    weights = export.weights()
+    parts = ['/* The integers of the model. */\n#include "engine.h"\n']
+    parts += [
+        define("embed", weights.embed.astype(np.int16)),
+        define("positions", weights.positions.astype(np.int16)),
+        define("head", weights.head.astype(np.int16)),
+        define("head_bias", weights.head_bias.astype(np.int32)),
+    ]
+    layers = []
+    for number_, layer in enumerate(weights.layers):
+        arrays, members = _layer(layer, number_, export.kind)
+        parts += arrays
+        layers.append("    {\n        " + ",\n        ".join(members) + ",\n    }")
+    joined = ",\n".join(layers)
+    parts.append(f"static const dk_flash_layer layers[DK_LAYERS] = {{\n{joined},\n}};\n")
+    model = f"embed, positions, head, head_bias, layers, {weights.embed_shift}"
+    parts.append(f"const dk_flash_model dk_model_weights = {{{model}}};\n")
     return "\n".join(parts)
 
 
-def _matrix(name: str, matrix: NDArray[np.float32], kind: str) -> str:
-    if kind == "int8":
-        levels, scales = quantise(matrix)
-        return define(name, levels) + define(f"{name}_scales", scales)
-    data: NDArray[Any] = half(matrix).view(np.uint16) if kind == "f16" else matrix
-    return define(name, data)
+def _layer(layer: FixedLayer, number_: int, kind: str) -> tuple[list[str], list[str]]:
+    """Return the arrays of a layer, and the members of its dk_flash_layer."""
+    arrays, members = [], []
+    for name in MATRICES:
+        made, member = _matrix(f"{name}{number_}", getattr(layer, name), kind)
+        arrays += made
+        members.append(member)
+    for name in BIASES:
+        arrays.append(define(f"{name}{number_}", getattr(layer, name).astype(np.int16)))
+        members.append(f"{name}{number_}")
+    for name in ("norm1", "norm2"):
+        norm: Norm = getattr(layer, name)
+        at = f"{name}_{number_}"
+        arrays.append(define(f"{at}_gain", norm.gain.astype(np.int16)))
+        arrays.append(define(f"{at}_bias", norm.bias.astype(np.int16)))
+        members.append(f"{{{at}_gain, {at}_bias, DK_DIM, {norm.epsilon}u, {norm.shift}}}")
+    members.append(", ".join(str(getattr(layer, name)) for name in NUMBERS))
+    return arrays, members
 
 
-def _reference(name: str, shape: tuple[int, int], kind: str) -> str:
-    scales = f"{name}_scales" if kind == "int8" else "NULL"
-    rows, cols = shape
-    return f"{{{name}, {scales}, {rows}, {cols}, {cols}, {MATRIX_TYPES[kind]}}}"
-
-
-def _layer(export: Export, layer: int) -> str:
-    d, m = export.config.dim, export.config.mlp
-    shapes = {"qkv": (d, 3 * d), "proj": (d, d), "mlp_in": (d, m), "mlp_out": (m, d)}
-    members = [_reference(f"{name}{layer}", shape, export.kind) for name, shape in shapes.items()]
-    members += [f"{name}{layer}" for name in BLOCK_VECTORS]
-    return "    {\n        " + ",\n        ".join(members) + ",\n    }"
+def _matrix(name: str, matrix: Ints, kind: str) -> tuple[list[str], str]:
+    if kind == "int16":
+        return [define(name, matrix.astype(np.int16))], f"{{{name}, NULL}}"
+    levels, shifts = to_bytes(matrix)
+    return [define(name, levels), define(f"{name}_shifts", shifts)], f"{{{name}, {name}_shifts}}"
 
 
 # ---------------------------------------------------------------- tables.c and clips.c
@@ -189,15 +219,12 @@ def _layer(export: Export, layer: int) -> str:
 
 def mel_bands() -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.float32]]:
     """Return the first bin and number of bins of each band, and the halved weights of all."""
-    first, bins, weights = [], [], []
-    for band in mel_matrix().T:
-        (used,) = np.nonzero(band[:HALF])
-        first.append(used[0] if len(used) else 0)
-        bins.append(len(used))
-        weights += [value / 2 for value in band[used]]
+    bands = mel_weights()
     padded = np.zeros(MEL_ROOM, np.float32)
-    padded[: len(weights)] = weights
-    return np.array(first, np.uint16), np.array(bins, np.uint16), padded
+    joined = np.concatenate([weights for _, weights in bands])
+    padded[: len(joined)] = joined
+    first = np.array([first for first, _ in bands], np.uint16)
+    return first, np.array([len(weights) for _, weights in bands], np.uint16), padded
 
 
 def tables() -> dict[str, NDArray[Any]]:
@@ -243,14 +270,12 @@ def tables_source() -> str:
 
 
 def clips_source(
-    export: Export, samples: NDArray[np.int16], dense: NDArray[np.float32], best: int
+    samples: NDArray[np.int16], dense: NDArray[np.int32], delta: NDArray[np.int32]
 ) -> str:
-    """Return clips.c: the sound of the self-test, its dense logits, and its best label."""
-    tolerance = 0.1 if export.small else 1e-3  # K, V and features of 16 bits change the logits
+    """Return clips.c: the sound of the self-test, and its logits as the library computes them."""
     return (
         '/* One second of a synthetic voice that says "right". */\n#include "clips.h"\n\n'
-        f"const float test_expected[] = {{{', '.join(map(number, dense))}}};\n"
-        f"const float test_tolerance = {number(tolerance)};\n"
-        f"const uint32_t test_expected_delta = {best};\n"
+        f"const int32_t test_dense[] = {{{', '.join(map(str, dense))}}};\n"
+        f"const int32_t test_delta[] = {{{', '.join(map(str, delta))}}};\n"
         f"const int16_t test_word[{CLIP_SAMPLES}] = {{\n{wrapped(numbers(samples))}\n}};\n"
     )

@@ -2,16 +2,17 @@ r"""Write a web model: one compressed file with everything that the browser need
 
 A web model is a gzip stream of
 
-    8 bytes    "DKWTWEB\1"
+    8 bytes    "DKWTWEB\2"
     uint32     size of the document
     uint32     offset of the weights in the model file
-    document   JSON: name, labels, profiles with what was measured for them, decision rule
+    document   JSON: name, arithmetic, labels, profiles with what was measured, decision rule
     head       the model file (`export.binary`) up to its weights
-    weights    in half precision, first all high bytes and then all low bytes
+    weights    16 bits each, first all high bytes and then all low bytes
 
-All numbers are little-endian. The weights are rounded before the model file is made, so that the
-reader gets exactly its bytes back by widening them, and the checksum of the model file covers the
-whole path. High bytes hold sign and exponent and compress well, but not between low bytes.
+All numbers are little-endian. The weights of a model in fixed point are the integers of the model
+file. Float weights are in half precision; they are rounded before the model file is made, so that
+the reader gets exactly its bytes back by widening them. The checksum of the model file covers the
+whole path. High bytes hold sign and size and compress well, but not between low bytes.
 """
 
 from __future__ import annotations
@@ -24,24 +25,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import Profiles
 from deltakwt.export.binary import model_file
+from deltakwt.export.integers import integer_parts
 from deltakwt.export.model import Export, half
 from deltakwt.files import write_atomically
 
-MAGIC = b"DKWTWEB\1"
+MAGIC = b"DKWTWEB\2"
 HEAD = struct.Struct("<8sII")
 WEIGHTS_OFFSET = 152  # of the model file's header: where its last field lies
+Document = dict[str, Any]
 MEASURED = ("accuracy", "dense_accuracy", "macs_percent", "mhsa_percent", "clips", "data")
 
 
-def write_web_model(export: Export, profiles: Profiles, path: Path) -> int:
+def write_web_model(
+    export: Export, profiles: Profiles, path: Path, curves: Document | None = None
+) -> int:
     """Write the web model of an export and return its size in bytes."""
     if path.is_dir():
         raise DeltakwtError(f"{path}: is a folder; --target web writes a file")
-    data = web_model(export, profiles)
+    data = web_model(export, profiles, curves)
     try:
         write_atomically(path, data)
     except OSError as error:
@@ -49,28 +55,39 @@ def write_web_model(export: Export, profiles: Profiles, path: Path) -> int:
     return len(data)
 
 
-def web_model(export: Export, profiles: Profiles) -> bytes:
-    """Return the bytes of the web model of an export, with the profiles of its model."""
-    rounded = {name: half(tensor).astype(np.float32) for name, tensor in export.tensors.items()}
-    flat = model_file(replace(export, tensors=rounded))
-    (start,) = struct.unpack_from("<Q", flat, WEIGHTS_OFFSET)
-    halves = np.frombuffer(flat, "<f4", offset=start).astype("<f2").view(np.uint8).reshape(-1, 2)
-    document = json.dumps(_document(export, profiles), allow_nan=False).encode()
+def web_model(export: Export, profiles: Profiles, curves: Document | None = None) -> bytes:
+    """Return the bytes of the web model of an export, with what was measured of its model."""
+    head, weights = _parts(export)
+    planes = weights.view(np.uint8).reshape(-1, 2)
+    document = json.dumps(_document(export, profiles, curves), allow_nan=False).encode()
     body = (
-        HEAD.pack(MAGIC, len(document), start)
+        HEAD.pack(MAGIC, len(document), len(head))
         + document
-        + flat[:start]
-        + halves[:, 1].tobytes()
-        + halves[:, 0].tobytes()
+        + head
+        + planes[:, 1].tobytes()
+        + planes[:, 0].tobytes()
     )
     return gzip.compress(body, 9, mtime=0)
 
 
-def _document(export: Export, profiles: Profiles) -> dict[str, Any]:
+def _parts(export: Export) -> tuple[bytes, NDArray[np.generic]]:
+    """Return the model file up to its weights, and the weights in 16 bits."""
+    if export.scales is not None:
+        flat = model_file(export)
+        size = len(integer_parts(export.config, export.tensors, export.scales)[1])
+        return flat[:-size], np.frombuffer(flat, "<i2", offset=len(flat) - size)
+    rounded = {name: half(tensor).astype(np.float32) for name, tensor in export.tensors.items()}
+    flat = model_file(replace(export, tensors=rounded))
+    (start,) = struct.unpack_from("<Q", flat, WEIGHTS_OFFSET)
+    return flat[:start], np.frombuffer(flat, "<f4", offset=start).astype("<f2")
+
+
+def _document(export: Export, profiles: Profiles, curves: Document | None) -> Document:
     """Return what the page shows: names, settings, and what was measured for them."""
     setting = export.setting
     return {
         "name": export.name,
+        "arithmetic": "float" if export.scales is None else "fixed",
         "labels": list(export.config.labels),
         "setting": str(setting),
         **setting.to_json(),
@@ -84,4 +101,5 @@ def _document(export: Export, profiles: Profiles) -> dict[str, Any]:
             }
             for name, profile in profiles.profiles.items()
         },
+        **({"curves": curves} if curves else {}),
     }

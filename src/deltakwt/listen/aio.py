@@ -19,7 +19,7 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.core.setting import SettingLike
 from deltakwt.listen.decision import Decision
-from deltakwt.listen.spotter import Spotter
+from deltakwt.listen.spotter import KEPT_SECONDS, Spotter
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -32,7 +32,7 @@ Block = Any
 Source = AsyncIterable[Block] | Iterable[Block] | asyncio.Queue[Block]
 T = TypeVar("T")
 
-_END = object()  # the source has no more blocks
+_END = object()  # marks the end of the source
 
 
 class AsyncSpotter:
@@ -40,8 +40,8 @@ class AsyncSpotter:
 
     `async for event in AsyncSpotter(model, source)` yields events until the source ends. A `None`
     in an `asyncio.Queue` ends it. Blocks without a rate of their own have `sample_rate`.
-    `setting`, `decision` and `verify` are those of `Spotter`. `executor` runs the model; without
-    it the event loop's default executor does. One model may serve many AsyncSpotters.
+    `setting`, `decision`, `verify` and `kept` are those of `Spotter`. `executor` runs the model;
+    without it the event loop's default executor does. One model may serve many AsyncSpotters.
     """
 
     def __init__(
@@ -53,9 +53,10 @@ class AsyncSpotter:
         setting: SettingLike | None = None,
         decision: Decision | None = None,
         verify: Verify | None = None,
+        kept: float = KEPT_SECONDS,
         executor: Executor | None = None,
     ) -> None:
-        self.spotter = Spotter(model, setting=setting, decision=decision, verify=verify)
+        self.spotter = Spotter(model, setting=setting, decision=decision, verify=verify, kept=kept)
         self._source, self._rate, self._executor = source, sample_rate, executor
         self._blocks: AsyncIterator[Block] | None = None
         self._ready: deque[Event] = deque()

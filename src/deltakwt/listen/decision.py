@@ -119,6 +119,13 @@ class Decision:
             np.float32,
         )
 
+    def needed(self, labels: Sequence[str]) -> NDArray[np.float32] | None:
+        """Return (labels,): what each of `smooth` posteriors needs, if their mean reaches `on`."""
+        on = self.thresholds(labels)
+        least = np.minimum(self.smooth * on - (self.smooth - 1), self.off) - 1e-4  # rounding
+        fits = 1 < self.smooth >= self.patience and (self.smooth - 1) * self.hop_frames <= FRAMES
+        return np.where(on > 1, 2, least).astype(np.float32) if fits and min(least) > 0 else None
+
     def at(self, on: float) -> Decision:
         """Return the same settings with `on` for all words, and `off` at most `on`."""
         return replace(self, on=on, off=min(self.off, on), words={})
@@ -162,8 +169,7 @@ _RANGES = {
 
 
 def _number(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and abs(value) < 1e9
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
 
 
 def posteriors(logits: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -245,8 +251,8 @@ class Decider:
         self._first = [NEVER] * len(labels)  # since which window a word is at `off` or above
         self._candidate: Decided | None = None  # its `window` is the first candidate's
         self._ready = 0  # the window at which the refractory time is over
-        self._idle = True  # a window without a word would change nothing
-        self._equal = 0  # how many of the newest windows are equal to each other
+        self._idle = True  # whether a window without a word changes nothing
+        self._equal = 0  # number of newest windows that are equal to each other
 
     @property
     def is_still(self) -> bool:

@@ -64,7 +64,7 @@ class Hooks:
                 program = subprocess.Popen(
                     arguments,
                     stdin=subprocess.DEVNULL,
-                    stdout=2,  # our own output may be JSON that a pipe reads
+                    stdout=2,  # our stdout may be JSON for a program
                     env=os.environ | _described(event),
                     start_new_session=True,
                 )

@@ -1,4 +1,4 @@
-"""Samples: blocks of any type and rate to 16 kHz mono, and raw PCM or WAV from a pipe."""
+"""Conversion of blocks to 16 kHz mono, and reading of raw PCM or WAV from a pipe."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Samples = NDArray[np.float32]
 KINDS = {"u8": 1, "s16": 2, "s24": 3, "s32": 4, "f32": 4}  # little-endian; bytes per sample
 MAX_HEADER = 1 << 20  # bytes of WAV chunks before the sound
 EXTENSIBLE = 0xFFFE
-UNKNOWN_SIZE = 0x7FFF_0000  # programs that do not know the length write a size from here on
+UNKNOWN_SIZE = 0x7FFF_0000  # programs that do not know the length write this size or a larger one
 
 
 class BadBlock(DeltakwtError):
-    """A block that is not sound. Nothing of it was taken; the stream goes on with the next."""
+    """A block is not sound. None of it was used, and the stream continues with the next block."""
 
 
 class SourceLost(DeltakwtError):
-    """A source ended too early, as a microphone that is unplugged. It may come back."""
+    """A source ended too early, for example an unplugged microphone. It may come back."""
 
     exit_code = 1
 
@@ -68,7 +68,7 @@ class Resampler:
         self._soxr: Any = None
 
     def push(self, block: ArrayLike, rate: int) -> Samples:
-        """Return the 16 kHz samples that are known now; some are held back until more come."""
+        """Return the 16 kHz samples that are complete; the last ones need more input."""
         samples = mono(block)
         if not isinstance(rate, int | float) or not RATES[0] <= rate <= RATES[1]:
             raise BadBlock(f"sample rate {rate} Hz is outside {RATES[0]} to {RATES[1]} Hz")

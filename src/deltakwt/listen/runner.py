@@ -8,6 +8,7 @@ computed once.
 
 A window that is close to the last computed window keeps its logits (see `Decision.reuse`). The
 comparison is with the last window that was *computed*, so small changes add up and are noticed.
+Windows on which no word can depend are not computed either (see `Decision.needed`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Usage:
     """What was computed for a stretch of sound."""
 
     samples: int = 0
-    windows: int = 0  # windows that were due
+    windows: int = 0  # windows that ended in this sound
     computed: int = 0  # windows that were run; the others kept the logits of an earlier one
     macs: int = 0
     cpu: float = 0.0  # seconds of one core
@@ -138,9 +139,14 @@ class Meter:
 
 
 class StreamRunner:
-    """Front end, windows and model of one stream, and the meter of what they cost."""
+    """Front end, windows and model of one stream, and the meter of what they cost.
 
-    def __init__(self, model: Model, setting: Setting, decision: Decision) -> None:
+    `every_window`: compute also the windows on which no word can depend.
+    """
+
+    def __init__(
+        self, model: Model, setting: Setting, decision: Decision, every_window: bool = True
+    ) -> None:
         self.setting = setting
         self.meter = Meter(int(dense_macs(model.config).sum()))
         self.is_same = False  # whether the last push computed no window
@@ -148,6 +154,7 @@ class StreamRunner:
         self._patience = decision.patience
         is_word = decision.thresholds(model.labels) <= 1
         possible = np.where(is_word, POSSIBLE_WORD, 2.0).astype(np.float32)
+        needed = None if every_window else decision.needed(model.labels)
         self._native = model.engine.stream_runner(
             setting,
             hop=decision.hop_frames,
@@ -155,7 +162,13 @@ class StreamRunner:
             onset=decision.compare_frames,
             outliers=decision.outliers_allowed,
             word_posteriors=possible,
+            span=0 if needed is None else decision.smooth,
+            needed=needed,
         )
+
+    def continue_meter(self, meter: Meter) -> None:
+        """Add to this meter from now on; dense MACs are those of this runner's model."""
+        meter.dense_macs, self.meter = self.meter.dense_macs, meter
 
     @property
     def delay(self) -> int:
@@ -185,7 +198,7 @@ class StreamRunner:
         return self.window_start(window) + CLIP_SAMPLES + self.delay
 
     def ending(self, samples: int) -> int:
-        """Return how many zeros to append to a sound of so many samples.
+        """Return how many zeros to append to a sound of `samples` samples.
 
         Up to one second it is one clip: zeros complete its only window. To a longer sound a second
         is appended, so that its last sample passes through the whole window, and then as much as a

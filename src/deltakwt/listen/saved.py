@@ -22,7 +22,7 @@ import numpy as np
 
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.files import read_json_lines, write_atomically
+from deltakwt.files import read_json_lines, write_atomically, writing
 from deltakwt.listen.decision import Event
 from deltakwt.listen.spotter import Spotter
 
@@ -38,14 +38,12 @@ class EventWriter:
     def __init__(self, folder: Path, spotter: Spotter, facts: Mapping[str, str]) -> None:
         self.folder, self.spotter, self.facts = folder, spotter, dict(facts)
         self.count = 0
-        # With the process: runs that began in the same second may share the folder.
+        # The process number is part of it: two runs may begin in the same second.
         self._run = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}"
         self._waiting: list[Event] = []  # events whose sound has not ended yet
-        try:
+        with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / INDEX).open("a").close()
-        except OSError as error:
-            raise DeltakwtError(f"{folder}: cannot be written: {error.strerror}") from error
 
     def add(self, event: Event) -> None:
         self._waiting.append(event)

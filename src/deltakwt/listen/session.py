@@ -21,6 +21,7 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.listen.decision import Event
 from deltakwt.listen.hooks import Hooks
 from deltakwt.listen.pcm import BadBlock, SourceLost
@@ -28,6 +29,7 @@ from deltakwt.listen.runner import Meter, Reading
 from deltakwt.listen.saved import EventWriter
 from deltakwt.listen.sources import Block
 from deltakwt.listen.spotter import Spotter
+from deltakwt.logs import log, notify, watchdog_seconds
 from deltakwt.text import wall_time
 
 REDRAW_SECONDS = 0.25
@@ -137,6 +139,22 @@ def _columns(out: TextIO) -> int:
         return 0
 
 
+class SignOfLife:
+    """Tells systemd that sound comes and is processed: at first, then twice per watchdog time."""
+
+    def __init__(self) -> None:
+        self._every = watchdog_seconds()
+        self._next = 0.0
+
+    def give(self) -> None:
+        if self._next == 0.0:
+            notify("READY=1")
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + (self._every or math.inf) / 2
+            if self._every:
+                notify("WATCHDOG=1")
+
+
 @dataclass
 class Session:
     """The outputs of a run: a live view, JSON lines or plain lines, hooks and saved events."""
@@ -147,6 +165,9 @@ class Session:
     view: View | None = None
     hooks: Hooks | None = None
     saved: EventWriter | None = None
+    is_logged: bool = False  # words and messages are log lines, instead of plain lines
+    reload: Callable[[], None] | None = None  # reads the model and its settings again
+    reload_wanted: bool = False  # set by a signal
     rejected: int = 0  # blocks that were not sound
     events: int = 0
 
@@ -156,9 +177,13 @@ class Session:
         A source that is lost raises `SourceLost` after everything was reported.
         """
         is_complete, lost = False, None
+        life = SignOfLife()
         try:
             try:
                 for block, rate in blocks:
+                    life.give()
+                    if self.reload_wanted:
+                        self._reload()
                     self._take(block, rate)
             except SourceLost as error:
                 lost = error
@@ -170,6 +195,7 @@ class Session:
             # What is still buffered must not fail again when Python closes the stream.
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.out.fileno())
         finally:
+            notify("STOPPING=1")
             self.spotter.stop()
             if self.hooks:
                 self.hooks.close(kill=not is_complete)
@@ -181,11 +207,13 @@ class Session:
 
     def message(self, text: str) -> None:
         """Report what is not a word: a lost microphone, a failed hook, a bad block."""
+        if self.is_logged:
+            log(text, level="warning")
         if self.as_json:
             self._line({"event": "message", "message": text})
         elif self.view:
             self.view.message(text)
-        else:
+        elif not self.is_logged:
             print(f"deltakwt: {text}", file=sys.stderr)
 
     def _take(self, block: NDArray[np.floating], rate: int) -> None:
@@ -205,11 +233,13 @@ class Session:
     def _report(self, events: list[Event]) -> None:
         for event in events:
             self.events += 1
+            if self.is_logged:
+                log("word", **event.to_json())
             if self.as_json:
                 self._line({"event": "word", **event.to_json(), "wall_time": wall_time()})
             elif self.view:
                 self.view.word(event)
-            else:
+            elif not self.is_logged:
                 text = f"{event.start:10.2f} {event.end:10.2f}  {event.label:<12}{event.score:.3f}"
                 print(text, file=self.out, flush=True)
             if self.saved:
@@ -217,7 +247,20 @@ class Session:
             if self.hooks:
                 self.hooks.fire(event)
 
+    def _reload(self) -> None:
+        self.reload_wanted = False
+        notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        try:
+            if self.reload:
+                self.reload()
+            self.message("reloaded")
+        except DeltakwtError as error:
+            self.message(f"reload failed; the old settings stay: {error}")
+        notify("READY=1")
+
     def _end(self) -> None:
+        if self.is_logged:
+            log("ended", words=self.events, seconds=round(self.spotter.seconds, 3))
         if self.as_json:
             self._line(
                 {

@@ -20,8 +20,8 @@ Block = tuple[NDArray[np.floating[Any]], int]  # (n,) or (n, channels) samples, 
 LIVE_BLOCK = 0.1  # seconds of a block in real time
 FAST_BLOCK = 10.0
 RETRY_SECONDS = 1.0  # between attempts to open a lost source again
-SILENT_SECONDS = 3.0  # without a block: the device is gone, even if its driver does not say so
-MAX_QUEUED = 100  # blocks that wait while the program is busy; more are dropped
+SILENT_SECONDS = 3.0  # without a block: the device is lost, even if its driver does not report it
+MAX_QUEUED = 100  # blocks that wait while the program is busy; later ones are dropped
 
 
 class NoMicrophone(SourceLost):
@@ -109,7 +109,7 @@ def _sounddevice() -> Any:
         import sounddevice
     except ImportError:
         raise MissingExtra("listening to a microphone", "listen") from None
-    except OSError:  # the Python part is there, the C library is not
+    except OSError:  # the Python package is installed, the C library is not
         raise DeltakwtError(
             "listening to a microphone needs the PortAudio library:"
             " apt install libportaudio2 (or brew install portaudio)"

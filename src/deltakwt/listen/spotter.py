@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,9 +24,9 @@ from deltakwt.listen.pcm import Resampler
 from deltakwt.listen.runner import Meter, StreamRunner
 from deltakwt.weights.registry import resolve
 
-MAX_BLOCK = 10 * SAMPLE_RATE  # longer blocks are cut, so that memory is bounded
+MAX_BLOCK = 2 * SAMPLE_RATE  # longer blocks are cut, so that memory is bounded
 PROGRESS_SAMPLES = 10 * SAMPLE_RATE  # between two calls of `progress`
-KEPT_SAMPLES = 6 * SAMPLE_RATE  # samples that can still be read behind the newest block
+KEPT_SECONDS = 6.0  # of sound that can still be read behind the newest block
 MAX_WAITING = 3 * SAMPLE_RATE // 10  # samples that may wait while the sound does not change
 CONFIRM_SCORE = 0.5  # score that a second stage must reach
 
@@ -82,12 +82,12 @@ class RecentSound:
     """The newest samples of a stream, at least `kept`, in a buffer of fixed size.
 
     Blocks have at most `longest` samples. The buffer is written from left to right; at its end the
-    newest `kept` samples move to its start, so that a sample is copied about once.
+    newest `kept` samples move to its start.
     """
 
     def __init__(self, kept: int, longest: int) -> None:
         self._kept = kept
-        self._buffer = np.zeros(2 * kept + longest, np.float32)
+        self._buffer = np.zeros(kept + 2 * longest, np.float32)
         self._used = 0
         self.total = 0  # samples since the start
 
@@ -116,8 +116,9 @@ class Spotter:
 
     `setting` says how the model runs (otherwise as the model itself is set). `decision` replaces
     the model's own decision settings. `verify` is a second stage: a model, or a callable that gets
-    each event with its second of sound and returns whether it is true. `on_logits` is called with
-    the (n, labels) logits of new windows. One thread pushes; any thread may call `stop`.
+    each event with its second of sound and returns whether to keep it. `kept` is how many seconds
+    of sound `sound` can return; with a second stage it must be at least the default. One thread
+    pushes; any thread may call `stop`.
     """
 
     def __init__(
@@ -127,21 +128,48 @@ class Spotter:
         setting: SettingLike | None = None,
         decision: Decision | None = None,
         verify: Model | Verify | None = None,
-        on_logits: Callable[[NDArray[np.float32]], None] | None = None,
+        kept: float = KEPT_SECONDS,
+    ) -> None:
+        self.verified = self.refused = 0  # events that the second stage confirmed and rejected
+        self._resampler = Resampler()
+        self._recent = RecentSound(max(int(kept * SAMPLE_RATE), MAX_WAITING), MAX_BLOCK)
+        self._length: int | None = None  # samples of the sound, once it has ended
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._begin(model, setting, decision, verify)
+
+    def restart(
+        self,
+        model: Model,
+        *,
+        setting: SettingLike | None = None,
+        decision: Decision | None = None,
+        verify: Model | Verify | None = None,
+    ) -> None:
+        """Continue the stream with another model or other settings. Times and counts go on.
+
+        What was heard before is forgotten: a word that is being said now can be missed.
+        """
+        with self._lock:
+            meter = self.meter
+            self._begin(model, setting, decision, verify)
+            self._runner.continue_meter(meter)
+
+    def _begin(
+        self,
+        model: Model,
+        setting: SettingLike | None,
+        decision: Decision | None,
+        verify: Model | Verify | None,
     ) -> None:
         self.model = model
         self.decision = decision or decision_of(model)
         self.verify = SecondStage(verify) if isinstance(verify, Model) else verify
-        self.verified = self.refused = 0  # events that the second stage confirmed, and did not
-        self._on_logits = on_logits
-        self._runner = StreamRunner(model, model.setting_of(setting), self.decision)
+        chosen = model.setting_of(setting)
+        self._runner = StreamRunner(model, chosen, self.decision, every_window=False)
         self._decider = Decider(self.decision, model.labels)
-        self._resampler = Resampler()
-        self._recent = RecentSound(KEPT_SAMPLES, MAX_BLOCK)
-        self._done = 0  # samples that went through the runner; those after them wait
-        self._length: int | None = None  # samples of the sound, once it has ended
-        self._lock = threading.Lock()
-        self._stopped = threading.Event()
+        self._origin = self._recent.total  # the sample at which the runner began
+        self._done = self._origin  # samples that went through the runner; those after them wait
 
     @property
     def meter(self) -> Meter:
@@ -186,10 +214,10 @@ class Spotter:
                 return []
             events = self._take(self._resampler.flush())
             self._length = self._recent.total
-            if self._length:
-                ending = np.zeros(self._runner.ending(self._length), np.float32)
+            if heard := self._length - self._origin:
+                ending = np.zeros(self._runner.ending(heard), np.float32)
                 events += self._take(ending, is_last=True)
-            if 0 < self._length <= CLIP_SAMPLES and (found := self._decider.end_of_clip()):
+            if 0 < heard <= CLIP_SAMPLES and (found := self._decider.end_of_clip()):
                 events += self._confirmed([found])
             self.stop()
             return events
@@ -215,7 +243,7 @@ class Spotter:
         return events
 
     def _may_wait(self) -> bool:
-        """Return whether the sound that came may wait: it does not change, and it is short.
+        """Return whether the new sound may wait, because it is short and does not change.
 
         A processor that wakes up for 100 ms of silence finds cold caches, and waking up costs more
         than the work. The events stay the same, since they do not depend on the cut into blocks.
@@ -230,17 +258,18 @@ class Spotter:
         logits = self._runner.push(sound)
         if not len(logits):
             return []
-        if self._on_logits is not None:
-            self._on_logits(logits)
         return self._confirmed(self._decider.push(logits, self._runner.is_same))
 
     def _confirmed(self, found: list[Decided]) -> list[Event]:
         """Return the events that the second stage confirms; all, if there is none."""
         events = []
+        heard = None if self._length is None else self._length - self._origin
         for one in found:
-            event = one.event(self.model.labels, self.decision, self._runner.delay, self._length)
+            event = one.event(self.model.labels, self.decision, self._runner.delay, heard)
+            if self._origin:
+                event = _later(event, self._origin)
             if self.verify is not None:
-                start = self._runner.window_start(one.peak)
+                start = self._origin + self._runner.window_start(one.peak)
                 window = self.sound(start, start + CLIP_SAMPLES)
                 is_true = bool(self.verify(event, window))
                 self.verified += is_true
@@ -249,6 +278,13 @@ class Spotter:
                     continue
             events.append(event)
         return events
+
+
+def _later(event: Event, samples: int) -> Event:
+    """Return an event of a stream that began so many samples later."""
+    names = ("start", "end", "time", "window")
+    times = {name: (getattr(event, name) * SAMPLE_RATE + samples) / SAMPLE_RATE for name in names}
+    return replace(event, **times)
 
 
 @dataclass(frozen=True)
@@ -276,7 +312,7 @@ def spot(
 ) -> Spotting:
     """Find the words in a sound of any length. It is streamed, never held in memory whole.
 
-    The words and their times are those that a `Spotter` finds, which is what it uses.
+    It uses a `Spotter`, so the words and times are the same as in a stream.
     """
     spotter = Spotter(model, setting=setting, decision=decision)
     events: list[Event] = []

@@ -21,7 +21,16 @@ from deltakwt.files import write_atomically
 from deltakwt.provenance import command, machine, model_name
 from deltakwt.report import figures, paper
 from deltakwt.report.page import render
-from deltakwt.report.sections import SECTIONS, accuracy, clips, layers, similarity, storage, timing
+from deltakwt.report.sections import (
+    SECTIONS,
+    accuracy,
+    clips,
+    layers,
+    similarity,
+    storage,
+    sweep,
+    timing,
+)
 from deltakwt.report.study import WHOLE, Study, draw_sample
 
 FORMAT = 2
@@ -40,6 +49,7 @@ class Request:
     limit: int | None = None
     clips: int = 24  # recordings in the page
     threads: int = 0
+    sweep: Path | None = None  # sweep.json of the same model
 
 
 def write(model: Model, request: Request) -> Document:
@@ -58,9 +68,12 @@ def measure(
         request.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DeltakwtError(f"{request.out}: cannot be made: {error.strerror}") from None
+    swept = sweep.load(request.sweep, model_name(model.name)) if request.sweep else None
     sample = draw_sample(request.data, model.labels, request.split, request.seed, request.limit)
     study = Study(model, sample, chosen_setting(model), request.threads)
     document = collect(study, request, progress)
+    if swept is not None:
+        document[sweep.NAME] = rounded(swept)
     sounds = clips.sounds(study, document, request.clips)
     _write(request.out / "report.json", json.dumps(document, allow_nan=False) + "\n")
     return document, sounds
@@ -201,7 +214,11 @@ def draw(
 ) -> None:
     """Write figures, tables and page of a document to `folder`."""
     shown = {**document, "sounds": sounds or {}}
-    contents = {section.name: section.show(shown) for section in SECTIONS}
+    contents = {}
+    for section in SECTIONS:
+        contents[section.name] = section.show(shown)
+        if section is accuracy.SECTION and sweep.NAME in document:
+            contents[sweep.NAME] = sweep.show(shown)
     contents["claims"] = paper.claims_content(shown)
     total, pictures = sum(len(part.figures) for part in contents.values()), {}
     for part in contents.values():

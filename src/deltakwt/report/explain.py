@@ -22,13 +22,14 @@ from deltakwt.core.macs import Macs
 from deltakwt.core.model import Model, softmax
 from deltakwt.core.setting import Setting
 from deltakwt.files import write_atomically
-from deltakwt.provenance import command, machine, model_name, printable
+from deltakwt.provenance import command, machine, model_name
 from deltakwt.report import figures, html
 from deltakwt.report.build import describe
 from deltakwt.report.explain_view import caption, draw
 from deltakwt.report.html import element, join, prose
 from deltakwt.report.page import definitions
 from deltakwt.report.traces import rounded, token_macs
+from deltakwt.text import printable
 
 WINDOW_HOP = 1_600  # samples from one window to the next
 REPEATS = 5  # timed runs; the fastest counts

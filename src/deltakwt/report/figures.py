@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 WIDTH = 4.4  # inches: legible on a phone, and two fit side by side on a desk
 DPI = 160
 STAMP = 5  # font size of the small print below a figure, in points
+STAMP_CHARACTERS = 104  # of its lines: a browser may have a wider font than matplotlib
 
 # name of the CSS variable: colour on white
 COLOURS = {
@@ -161,7 +162,7 @@ def save(figure: Figure, folder: Path, stamp: str) -> Html:
         canvas.draw_without_rendering()
         canvas.set_layout_engine("none")  # the layout stays as it is now
         svg = _svg(canvas)
-        lines = textwrap.wrap(stamp, 112)
+        lines = textwrap.wrap(stamp, STAMP_CHARACTERS)
         canvas.text(0.0, -0.01, "\n".join(lines), fontsize=STAMP, color=SOFT, va="top")
         picture = io.BytesIO()
         canvas.savefig(picture, format="png", dpi=DPI, facecolor="white", bbox_inches="tight")
@@ -185,7 +186,7 @@ def _with_few_colours(picture: io.BytesIO) -> bytes:
 def _svg(canvas: Canvas) -> str:
     file = io.StringIO()
     metadata = {"Date": None}  # the same drawing gives the same file
-    canvas.savefig(file, format="svg", metadata=metadata, bbox_inches="tight", pad_inches=0.02)
+    canvas.savefig(file, format="svg", metadata=metadata, bbox_inches="tight", pad_inches=0.06)
     return file.getvalue()
 
 

@@ -205,10 +205,10 @@ def _own_point(document: Document) -> Document:
 def _facts(facts: Document) -> list[Html]:
     data, machine, model = facts["data"], facts["machine"], facts["model"]
     noise = f"; {data['noise']:,} clips of recorded noise apart" if data["noise"] else ""
-    setting = facts["setting"]
+    setting, heads = facts["setting"], "head" if model["heads"] == 1 else "heads"
     return definitions(
         (
-            ("Model", f"{model['name']}: width {model['dim']}, {model['heads']} heads, MLP"
+            ("Model", f"{model['name']}: width {model['dim']}, {model['heads']} {heads}, MLP"
              f" {model['mlp']}, {model['layers']} layers"),
             ("Data", f"{data['name']}, {data['split']} split, {data['clips']:,} clips:"
              f" {data['words']:,} words and {data['digital_silence']:,} of digital silence{noise};"

@@ -15,8 +15,8 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.listen.aio import AsyncSpotter
 from deltakwt.listen.spotter import Spotter
+from deltakwt.logs import log
 from deltakwt.serve.limits import Limits, Refused
-from deltakwt.serve.service import log
 from deltakwt.serve.sound import SoundBuffer
 from deltakwt.text import wall_time
 
@@ -144,7 +144,8 @@ class Hub:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the wanted words of one stream, as `event_json`, until the buffer ends."""
         owners = self.owners
-        streams = [(m, AsyncSpotter(m, executor=self.pool)) for m in self.models]
+        # Nobody asks for the sound again, so that a client needs little memory.
+        streams = [(m, AsyncSpotter(m, kept=0.0, executor=self.pool)) for m in self.models]
         self._spotters.update(stream.spotter for _, stream in streams)
         try:
             async for block, rate in _and_end(sound):

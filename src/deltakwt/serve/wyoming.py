@@ -17,11 +17,12 @@ from wyoming.ping import Ping, Pong
 from wyoming.wake import Detect, Detection, NotDetected
 
 import deltakwt
+from deltakwt.logs import log, notify
 from deltakwt.serve.address import close_socket, is_local, open_socket
 from deltakwt.serve.hub import Hub
 from deltakwt.serve.limits import Pace, Refused
 from deltakwt.serve.messages import HEADER, read_message
-from deltakwt.serve.service import log, notify, service
+from deltakwt.serve.service import service
 from deltakwt.serve.sound import SoundBuffer, check_format, decode
 from deltakwt.text import wall_time
 

@@ -25,7 +25,7 @@ Facts = dict[str, Any]
 
 def render(name: str, commands: Sequence[str], stored: Facts, facts: Facts, log: str) -> str:
     """Return README.md of a model folder."""
-    dense = facts["dense"]
+    dense, wide = facts["dense"], "width" in stored
     parts = [
         _head(name, stored, dense),
         "## Training\n" + _training(commands, stored, log),
@@ -34,6 +34,7 @@ def render(name: str, commands: Sequence[str], stored: Facts, facts: Facts, log:
         "## In noise\n" + _noise(facts["noise"]),
         "## Confusion, official test set, noise as silence\n" + _confusion(dense["test noise"]),
         "## Reliability of the scores\n" + _reliability(stored),
+        *(["## Use of the width\n" + use_of_width(name, stored["width"])] if wide else []),
         "## Limits\n" + LIMITS,
         "## Data and licence\n" + _licences(stored),
     ]
@@ -114,6 +115,22 @@ def _reliability(stored: Facts) -> str:
         f" {fitted['clips']:,} validation clips and cuts of running speech. The expected"
         f" calibration error (10 bins) is {_percent(fitted['error'])}; it was"
         f" {_percent(fitted['error_before'])} before.\n"
+    )
+
+
+def use_of_width(name: str, width: Facts) -> str:
+    """Return what `deltakwt models width` measured, for a model of several heads."""
+    columns = ("layer", "components of X for 99% of the variance", "correlation of the heads")
+    rows = [
+        [str(row["layer"]), str(row["components"]), f"{row['head_correlation']:.3f}"]
+        for row in width["layers"]
+    ]
+    verdict = "" if width["independent"] else " By these figures its parts are copies."
+    return (
+        f"\nOn {width['clips']} test clips: `deltakwt models width {name} --data"
+        " speech_commands_test_set_v0.02`. A model that was widened by copying a KWT-1 has at most"
+        f" 64 components and heads that correlate by more than 0.99.{verdict}\n\n"
+        + _table(columns, rows)
     )
 
 
@@ -217,12 +234,13 @@ project, Apache-2.0.
 """
 
 
-PROFILES, NEXT = "## Profiles\n", "## In noise\n"
+PROFILES = "## Profiles\n"
 
 
 def with_profiles(card: str, document: Facts) -> str:
     """Return the card with its section of profiles replaced by those of profiles.json."""
-    head, rest = card.split(NEXT)
+    head, rest = card.split(PROFILES)
+    following = rest[rest.index("## ") :]
     columns = (
         *("profile", "front end", "words right", "unknown right", "noise right"),
         *("MHSA MACs, words", "all MACs, words", "all MACs, real noise"),
@@ -233,7 +251,7 @@ def with_profiles(card: str, document: Facts) -> str:
         f" `{document['default']}` is the default. Commands and intervals: `profiles.json`.\n\n"
         + _table(columns, rows)
     )
-    return f"{head.split(PROFILES)[0]}{PROFILES}{section}\n{NEXT}{rest}"
+    return f"{head}{PROFILES}{section}\n{following}"
 
 
 def _profile(name: str, profile: Facts) -> list[str]:

@@ -79,7 +79,7 @@ def adamw_step(
     rate = plan.learning_rate(state.step / steps)
     norm = math.sqrt(sum(float(g.square().sum()) for g in gradients.values()))
     factor = min(1.0, plan.clip_norm / (norm + 1e-6))
-    blend = 1 - min(plan.ema, (1 + state.step) / (10 + state.step))  # a short average at first
+    blend = 1 - min(plan.ema, (1 + state.step) / (10 + state.step))  # a shorter average at first
     for name, weight in weights.items():
         gradient = gradients[name] * factor
         first, second = state.first[name], state.second[name]

@@ -1,4 +1,4 @@
-"""Learning from other models: layer-wise distillation, hints, and stored soft answers.
+"""Distillation from other models: layer by layer, hints, and stored posteriors (soft answers).
 
 *Layer-wise distillation* needs a teacher of the same shape. Each half block gets the teacher's own
 tokens and learns to give the teacher's next tokens: many small regressions side by side.

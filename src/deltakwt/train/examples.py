@@ -26,17 +26,17 @@ BABBLE = (3, 8)  # voices: at least 3, fewer than 8
 
 
 @dataclass(frozen=True)
-class Material:
+class TrainingSound:
     """The sound of one split: words, and optionally speech, other sounds and rooms."""
 
-    clips: Recordings  # words of all splits; a `Task` knows which belong to which
+    clips: Recordings  # words of all splits; `WordClips` says which belong to a split
     speech: Recordings = field(default_factory=Recordings)
     sounds: tuple[Recordings, ...] = ()  # one per folder, each drawn equally often
     rooms: Tensor | None = None  # (n, 12800) impulse responses
 
 
 @dataclass(frozen=True)
-class Task:
+class WordClips:
     """The word clips of one split, by label."""
 
     labels: tuple[str, ...]
@@ -77,16 +77,16 @@ class Task:
         return np.concatenate(rows)[order], np.concatenate(labels)[order]
 
 
-def make_task(clips: Recordings, labels: Sequence[str], split: str) -> Task:
-    """Return the task on one split of the clips: "train", "val" or "test"."""
+def clips_of_split(clips: Recordings, labels: Sequence[str], split: str) -> WordClips:
+    """Return the clips of one split by label. The split is "train", "val" or "test"."""
     number = {label: index for index, label in enumerate(labels)}
     inside = np.array([split_of(file) == split for file in clips.files], bool)
     label = np.array([number.get(file.split("/")[0], -1) for file in clips.files], np.int64)
     wanted = np.flatnonzero(inside & (label >= 0))
-    return Task(tuple(labels), wanted, label[wanted], np.flatnonzero(inside & (label < 0)))
+    return WordClips(tuple(labels), wanted, label[wanted], np.flatnonzero(inside & (label < 0)))
 
 
-def check(training: Task, validation: Task, has_speech: bool = False) -> None:
+def check(training: WordClips, validation: WordClips, has_speech: bool = False) -> None:
     """Raise an error if the data cannot teach the labels."""
     for index, word in enumerate(training.labels):
         clips = int(np.sum(training.wanted_label == index))
@@ -156,7 +156,7 @@ class HardNegatives:
 
 
 @dataclass(frozen=True)
-class Shard:
+class TrainingShard:
     """The input of one forward pass."""
 
     features: Tensor  # (B, 98, 40)
@@ -176,17 +176,25 @@ class ShardMaker:
     def __init__(
         self,
         plan: Plan,
-        material: Material,
+        task: WordClips,
+        material: TrainingSound,
         hard: HardNegatives,
         device: torch.device,
         answers: tuple[Places, Tensor] | None = None,  # rows, and the teachers' answers to them
     ) -> None:
-        self.plan, self.material, self.hard, self.device = plan, material, hard, device
+        self.plan, self.task, self.material, self.hard = plan, task, material, hard
+        self.device = device
         self.unknown = plan.labels.index(UNKNOWN) if UNKNOWN in plan.labels else -1
         self.answers = torch.zeros(0, len(plan.labels)) if answers is None else answers[1]
         self.answer_of = {} if answers is None else {int(r): n for n, r in enumerate(answers[0])}
 
-    def shard(self, rows: Places, labels: Places, number: int, part: float) -> Shard:
+    def epoch(self, epoch: int) -> tuple[Places, Places]:
+        """Return the rows and the labels of one epoch, shuffled."""
+        plan = self.plan
+        shares = plan.unknown_share, plan.silence_share, plan.speech_share
+        return self.task.epoch(plan.seed, epoch, *shares)
+
+    def shard(self, rows: Places, labels: Places, number: int, part: float) -> TrainingShard:
         """Return shard `number` of the run, at `part` (0 to 1) of it."""
         plan, recipe = self.plan, self.plan.recipe
         rng = Generator().manual_seed((plan.seed << 40) + number)
@@ -215,7 +223,7 @@ class ShardMaker:
         scale = low + (high - low) * float(torch.rand((), generator=rng))
         to = self.device
         features = mfcc(mel_energies(clips.to(to)), smooth.to(to), floor.to(to))
-        return Shard(
+        return TrainingShard(
             features.masked_fill(hidden.to(to), 0.0),
             mfcc(mel_energies(clear.to(to))) if part < plan.layerwise else None,
             torch.where(cut, self.unknown, answer).to(to),
@@ -313,12 +321,14 @@ def silence(sounds: Sequence[Recordings], count: int, samples: int, rng: Generat
     return torch.where(kind < 0.88, clips, 0.0).clamp(-1, 1)
 
 
-def validation_clips(material: Material, task: Task, seed: int = 0) -> tuple[Tensor, Tensor]:
+def validation_clips(
+    material: TrainingSound, words: WordClips, seed: int = 0
+) -> tuple[Tensor, Tensor]:
     """Return (n, 16000) clips and labels of a whole split; 10% unknown, 10% silence.
 
     Half of the silence is digital zero, half recorded sound at all levels.
     """
-    rows, labels = task.epoch(seed, 0)
+    rows, labels = words.epoch(seed, 0)
     clips = _floats(material.clips.clips(rows))
     silent = torch.from_numpy(rows == SILENT).nonzero()[:, 0][::2]
     rng = Generator().manual_seed(seed)
@@ -328,7 +338,7 @@ def validation_clips(material: Material, task: Task, seed: int = 0) -> tuple[Ten
     return clips, torch.from_numpy(labels)
 
 
-def validation_speech(material: Material, count: int, seed: int = 0) -> Tensor:
+def validation_speech(material: TrainingSound, count: int, seed: int = 0) -> Tensor:
     """Return (count, 16000) cuts of validation speech, or no cuts if there is no speech."""
     if not material.speech.files:
         return torch.zeros(0, CLIP_SAMPLES)

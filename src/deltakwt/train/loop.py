@@ -18,16 +18,17 @@ from torch import Tensor
 from deltakwt.core.config import SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.recordings import Places
-from deltakwt.files import write_atomically
+from deltakwt.files import write_atomically, writing
 from deltakwt.train import checkpoint
+from deltakwt.train.bank import Bank
 from deltakwt.train.checkpoint import State
 from deltakwt.train.delta import MacPenalty, thresholds_in_the_loop
 from deltakwt.train.distil import HINT, hint_loss, layerwise_loss
 from deltakwt.train.examples import (
-    Material,
-    Shard,
     ShardMaker,
-    Task,
+    TrainingShard,
+    TrainingSound,
+    WordClips,
     validation_clips,
     validation_speech,
 )
@@ -61,16 +62,16 @@ class Progress:
 class Data:
     """What is learned from and what is validated on."""
 
-    training: Task
-    validation: Task
-    material: Material
-    held_out: Material
+    training: WordClips
+    validation: WordClips
+    material: TrainingSound
+    held_out: TrainingSound
     answers: tuple[Places, Tensor] | None = None  # rows, and the teachers' answers to them
 
 
 @dataclass(frozen=True)
 class Guides:
-    """Networks that guide the blocks of the one that is trained."""
+    """The teachers of single blocks: one of the same shape, one that is narrower."""
 
     layerwise: Kwt | None = None  # of the same shape
     hints: Kwt | None = None  # narrower
@@ -91,7 +92,7 @@ class Trainer:
         device: str = "cpu",
         report: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
-        self.plan, self.state, self.training, self.folder = plan, state, data.training, folder
+        self.plan, self.state, self.folder = plan, state, folder
         self.world, self.report = world or World(), report
         self.device = torch.device(device)
         self.net = Kwt(plan.config()).to(self.device)
@@ -106,14 +107,20 @@ class Trainer:
         self.layerwise_teacher = guides.layerwise and guides.layerwise.to(self.device)
         self.hint_teacher = guides.hints and guides.hints.to(self.device)
         state.to(self.device)
-        self.maker = ShardMaker(plan, data.material, state.hard, self.device, data.answers)
+        self.maker: ShardMaker | Bank = (
+            Bank(plan, folder, self.device)
+            if plan.bank
+            else ShardMaker(
+                plan, data.training, data.material, state.hard, self.device, data.answers
+            )
+        )
         clips, labels = validation_clips(data.held_out, data.validation)
         self.clips = plain_features(clips, self.device)  # (n, 98, 40)
         self.labels = labels.to(self.device)
         speech = validation_speech(data.held_out, SPEECH_CUTS)
         self.speech = plain_features(speech, self.device)  # (m, 98, 40)
         self.keywords = torch.tensor([label not in (SILENCE, UNKNOWN) for label in plan.labels])
-        self._epoch, self._rows = 0, self._draw_epoch(0)
+        self._epoch, self._rows = 0, self.maker.epoch(0)
         self.steps_per_epoch = max(1, len(self._rows[0]) // plan.batch)
         self.steps = self.steps_per_epoch * plan.epochs
         self.stop = False
@@ -183,7 +190,7 @@ class Trainer:
         plan, step = self.plan, self.state.step
         epoch, place = divmod(step, self.steps_per_epoch)
         if epoch != self._epoch:
-            self._epoch, self._rows = epoch, self._draw_epoch(epoch)
+            self._epoch, self._rows = epoch, self.maker.epoch(epoch)
         total, part = 0.0, step / self.steps
         fired = torch.zeros(plan.batch, 2, dtype=torch.float64)  # place + 1, keyword probability
         for number in range(self.world.rank, math.ceil(plan.batch / plan.shard), self.world.size):
@@ -210,19 +217,14 @@ class Trainer:
 
     def _update_hard_negatives(self, fired: Tensor) -> None:
         """Update the pool, which is the same in every process, with the cuts of this batch."""
-        if not self.plan.speech_share:
+        if not self.plan.speech_share or self.plan.bank:
             return
         fired = self.world.sum(fired)
         spoken = fired[fired[:, 0] > 0]
         places = (spoken[:, 0] - 1).long().numpy()
         self.state.hard.update(places, spoken[:, 1].numpy())
 
-    def _draw_epoch(self, epoch: int) -> tuple[Places, Places]:
-        plan = self.plan
-        shares = plan.unknown_share, plan.silence_share, plan.speech_share
-        return self.training.epoch(plan.seed, epoch, *shares)
-
-    def _loss(self, shard: Shard, part: float) -> tuple[Tensor, Tensor | None]:
+    def _loss(self, shard: TrainingShard, part: float) -> tuple[Tensor, Tensor | None]:
         """Return the sum of the losses of a shard, and the logits if there are any."""
         plan, count = self.plan, len(shard.labels)
         if self.layerwise_teacher is not None and shard.clear is not None:
@@ -239,7 +241,7 @@ class Trainer:
             loss = loss + weight * count * hint_loss(tokens, self.maps, shown)
         return loss, logits
 
-    def _errors(self, logits: Tensor, shard: Shard, part: float) -> Tensor:
+    def _errors(self, logits: Tensor, shard: TrainingShard, part: float) -> Tensor:
         """Return (B,) cross entropy with the label, blended with that of the teachers' answer."""
         smoothing = self.plan.smoothing
         loss = F.cross_entropy(logits, shard.labels, label_smoothing=smoothing, reduction="none")
@@ -249,7 +251,7 @@ class Trainer:
             loss = (1 - share) * loss + share * taught
         return loss * torch.where(shard.negative, self.plan.weight_of_negatives(part), 1.0)
 
-    def _rewrite(self, shard: Shard, part: float, penalty: MacPenalty) -> Rewrite:
+    def _rewrite(self, shard: TrainingShard, part: float, penalty: MacPenalty) -> Rewrite:
         plan = self.plan
         if not plan.delta or part < plan.delta_from:
             return keep
@@ -298,7 +300,5 @@ def write_log(path: Path, history: list[dict[str, float]]) -> None:
     writer = csv.DictWriter(text, history[0].keys())
     writer.writeheader()
     writer.writerows(history)
-    try:
+    with writing(path):
         write_atomically(path, text.getvalue().encode())
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error

@@ -89,16 +89,20 @@ class Kwt(nn.Module):
     def attention_block(self, x: Tensor, layer: int, rewrite: Rewrite = keep) -> Tensor:
         """Return LN(x + MHSA(x)); in the last layer, of the class token only."""
         w = self._block(layer)
-        attended, x = self._attention(x, layer, w, rewrite)
+        attended, x = self.attention(x, layer, rewrite)
         return _norm(x + attended, w["norm1.weight"], w["norm1.bias"])
 
     def mlp_block(self, x: Tensor, layer: int, rewrite: Rewrite = keep) -> Tensor:
         """Return LN(x + MLP(x))."""
         w = self._block(layer)
+        return _norm(x + self.mlp(x, layer, rewrite), w["norm2.weight"], w["norm2.bias"])
+
+    def mlp(self, x: Tensor, layer: int, rewrite: Rewrite = keep) -> Tensor:
+        """Return what the MLP adds to x."""
+        w = self._block(layer)
         hidden = F.linear(rewrite("mlp_in", layer, x), w["mlp_in.weight"].T, w["mlp_in.bias"])
         hidden = rewrite("mlp_hidden", layer, gelu(hidden))
-        x = x + F.linear(hidden, w["mlp_out.weight"].T, w["mlp_out.bias"])
-        return _norm(x, w["norm2.weight"], w["norm2.bias"])
+        return F.linear(hidden, w["mlp_out.weight"].T, w["mlp_out.bias"])
 
     def logits(self, x: Tensor) -> Tensor:
         """Return logits (B, labels): the head applied to the class token."""
@@ -107,10 +111,9 @@ class Kwt(nn.Module):
     def _block(self, layer: int) -> dict[str, Tensor]:
         return {name: self.tensors[f"blocks.{layer}.{name}"] for name in BLOCK}
 
-    def _attention(
-        self, x: Tensor, layer: int, w: Mapping[str, Tensor], rewrite: Rewrite
-    ) -> tuple[Tensor, Tensor]:
+    def attention(self, x: Tensor, layer: int, rewrite: Rewrite = keep) -> tuple[Tensor, Tensor]:
         """Return the projected attention and the rows it is added to."""
+        w = self._block(layer)
         batch, tokens, dim = x.shape
         heads = self.config.heads
         seen = rewrite("x", layer, x)

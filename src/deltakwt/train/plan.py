@@ -31,6 +31,7 @@ class Plan:
     shape: Shape = (64, 1, 256, 12)  # dim, heads, mlp, layers: KWT-1
     labels: tuple[str, ...] = LABELS
 
+    bank: int = 0  # augmented examples that are made once and reused; 0: each is made anew
     epochs: int = 96
     batch: int = 128
     shard: int = 32  # clips of one forward pass; a batch is a sum over shards in any process
@@ -167,8 +168,21 @@ def plan_from_model(
 def plan_from_widened(
     *, epochs: int | None = None, rate: float | None = None, **chosen: Any
 ) -> Plan:
-    """Return a plan for a widened model: its copies move together, so the rate is low."""
-    return plan_from_model(epochs=epochs or 8, rate=rate or 5e-5, **chosen)
+    """Return a plan for a widened model: its new features need a high rate and many steps.
+
+    Most of the run uses one frame of three.
+    """
+    phases: dict[str, Any] = {
+        "batch": 64,
+        "token_groups": ((0.80, 3), (0.93, 2)),
+        "masking": 0.5,
+        "ease_from": 0.5,
+        "ema": 0.998,
+        "warmup": 0.08,
+        "unknown_share": 0.25,
+        "silence_share": 0.12,
+    }
+    return Plan(epochs=epochs or 8, rate=rate or 4e-4, **phases | chosen)
 
 
 def with_negatives(plan: Plan) -> Plan:

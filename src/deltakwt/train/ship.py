@@ -29,6 +29,7 @@ from deltakwt.data.recordings import split_speech
 from deltakwt.data.sources import read_source
 from deltakwt.data.speech_commands import NOISE_FOLDER, Clip, Manifest, batches, draw, read
 from deltakwt.evaluate.accuracy import Evaluation, evaluate
+from deltakwt.evaluate.width import measure_width
 from deltakwt.files import write_atomically
 from deltakwt.provenance import model_name
 from deltakwt.train.calibrate import calibrate
@@ -52,6 +53,7 @@ SETTINGS = tuple(
 )
 MOST_BIAS = 1.5
 SPEECH_CUTS = 3000
+WIDTH_CLIPS = 60
 SNR_DB = (None, 20, 15, 10, 5, 0)  # None: as recorded
 Facts = dict[str, Any]
 
@@ -80,6 +82,9 @@ def store(
     tensors["head.bias"] = tensors["head.bias"].copy()
     tensors["head.bias"][weights.config.labels.index(SILENCE)] += bias
     training = {"runs": facts, "silence_bias": bias, "calibration": calibration}
+    if weights.config.heads > 1:
+        width = _width(Weights(weights.config, tensors), tests[0].root)
+        training |= {"width": width, "independent": width["independent"]}
     made = Weights(weights.config, tensors, training)
     (target / "profiles.json").unlink(missing_ok=True)  # found for other weights
     save_folder(target, made)
@@ -107,6 +112,14 @@ def _calibrate(weights: Weights, validation: Manifest, speech: Path | None) -> F
             true += [labels.index(UNKNOWN)] * len(part)
     fitted = calibrate(torch.from_numpy(np.concatenate(logits)), torch.tensor(true))
     return fitted.to_json()
+
+
+def _width(weights: Weights, test_set: Path) -> Facts:
+    """Return how much of its width the model uses, as `deltakwt models width` measures it."""
+    model = Model(weights.config, Engine(weights.config, weights.tensors))
+    manifest = draw(test_set, limit=WIDTH_CLIPS, labels=weights.config.labels)
+    sounds = [read(manifest, clip) for clip in manifest.clips if clip.path is not None]
+    return measure_width(model, sounds).to_json()
 
 
 def spare_bias(engine: Engine, validation: Manifest, labels: tuple[str, ...]) -> float:

@@ -21,12 +21,20 @@ from deltakwt.data.recordings import Recordings, join, split_files, split_speech
 from deltakwt.data.rooms import NOISE, SIMULATED, open_rooms
 from deltakwt.data.sources import DataSource, read_source
 from deltakwt.data.synth import speak
+from deltakwt.files import writing
 from deltakwt.locks import locked
 from deltakwt.train import checkpoint
+from deltakwt.train.bank import Bank, make_bank, standardise
 from deltakwt.train.calibrate import calibrate, fold_temperature
 from deltakwt.train.checkpoint import State
 from deltakwt.train.distil import as_tensors, hint_maps, load_net, soft_answers
-from deltakwt.train.examples import Material, check, make_task
+from deltakwt.train.examples import (
+    HardNegatives,
+    ShardMaker,
+    TrainingSound,
+    check,
+    clips_of_split,
+)
 from deltakwt.train.grow import grow
 from deltakwt.train.loop import Data, Guides, Progress, Trainer
 from deltakwt.train.net import Kwt
@@ -37,7 +45,7 @@ from deltakwt.weights.registry import cache_folder, resolve
 
 
 @dataclass(frozen=True)
-class Request:
+class TrainingRequest:
     """What the user asked for: the plan says what is learned, the rest how and where."""
 
     out: Path
@@ -89,7 +97,7 @@ class NoReporter:
         return
 
 
-def train(request: Request, reporter: Reporter | None = None) -> Weights | None:
+def train(request: TrainingRequest, reporter: Reporter | None = None) -> Weights | None:
     """Train and write the model folder. Return None if the run was stopped before its end."""
     if request.threads:
         torch.set_num_threads(request.threads)
@@ -98,7 +106,7 @@ def train(request: Request, reporter: Reporter | None = None) -> Weights | None:
         return _train(request, reporter)
 
 
-def _train(request: Request, reporter: Reporter | None) -> Weights | None:
+def _train(request: TrainingRequest, reporter: Reporter | None) -> Weights | None:
     world, reporter = World(), reporter or NoReporter()
     plan, state = _begin(request)
     _make_writable(request.out)
@@ -107,9 +115,16 @@ def _train(request: Request, reporter: Reporter | None) -> Weights | None:
 
 
 def _run(
-    request: Request, plan: Plan, state: State, world: World, reporter: Reporter
+    request: TrainingRequest, plan: Plan, state: State, world: World, reporter: Reporter
 ) -> Weights | None:
     data = _prepare(request, plan, world, reporter)
+    if plan.bank and world.first:
+        maker = ShardMaker(plan, data.training, data.material, HardNegatives(), torch.device("cpu"))
+        make_bank(plan, maker, request.out, partial(reporter.prepared, "making examples"))
+    world.barrier()
+    if plan.bank and not (state.step or request.start or request.grow):
+        standardise(state.weights, Bank(plan, request.out, torch.device("cpu")))
+        state = State.fresh(state.weights)
     trainer = Trainer(
         plan,
         state,
@@ -184,16 +199,14 @@ def _check_device(name: str) -> None:
 
 def _make_writable(out: Path) -> None:
     """Fail before any time is spent if the output folder cannot be written."""
-    try:
+    with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         probe = out / f".probe-{os.getpid()}"
         probe.write_bytes(b"")
         probe.unlink()
-    except OSError as error:
-        raise DeltakwtError(f"{out}: cannot be written: {error.strerror}") from error
 
 
-def _begin(request: Request) -> tuple[Plan, State]:
+def _begin(request: TrainingRequest) -> tuple[Plan, State]:
     """Return plan and state of a resumed run, or of a new one."""
     plan = request.plan
     if request.resume:
@@ -255,7 +268,7 @@ def _guides(plan: Plan) -> Guides:
     return Guides(layerwise, load_net(plan.hints) if plan.hints else None)
 
 
-def _prepare(request: Request, plan: Plan, world: World, reporter: Reporter) -> Data:
+def _prepare(request: TrainingRequest, plan: Plan, world: World, reporter: Reporter) -> Data:
     """Decode the data. The first process does the work, the others wait and read it."""
     if world.first:
         if request.synth and not request.resume:
@@ -272,7 +285,7 @@ def _prepare(request: Request, plan: Plan, world: World, reporter: Reporter) -> 
 
 
 def _open_data(
-    request: Request, plan: Plan, reporter: Reporter, build: bool
+    request: TrainingRequest, plan: Plan, reporter: Reporter, build: bool
 ) -> tuple[Data, dict[str, str]]:
     home, words = request.cache_home, [Path(folder) for folder in plan.data]
 
@@ -288,21 +301,21 @@ def _open_data(
     spoken = [split_speech(part) for part in speech if part.files]
     others = [split_files(part) for part in sounds if part.files]
     # The few noises of Speech Commands serve both: they are too few to be split.
-    training = Material(
+    training = TrainingSound(
         clips,
         join([train for train, _ in spoken]),
         (*(train for train, _ in others if train.files), *noises),
         None if rooms is None else torch.from_numpy(rooms),
     )
-    held_out = Material(
+    held_out = TrainingSound(
         clips,
         join([held for _, held in spoken]),
         (*(held for _, held in others if held.files), *noises),
     )
-    tasks = [make_task(clips, plan.labels, split) for split in ("train", "val")]
+    tasks = [clips_of_split(clips, plan.labels, split) for split in ("train", "val")]
     check(tasks[0], tasks[1], has_speech=bool(training.speech.files))
     answers = None
-    if plan.teachers:
+    if plan.teachers and not plan.bank:
         progress = partial(reporter.prepared, "asking the teachers")
         rows = tasks[0].wanted
         soft = soft_answers(plan.teachers, plan.labels, clips, rows, plan.sharpness, home, progress)

@@ -18,7 +18,7 @@ from deltakwt.tune.measure import Z_ONE_SIDED, Evaluator, Interval, Measurement
 from deltakwt.weights.profiles import load_profiles, save_profiles
 
 RESERVE = 0.5  # standard errors of the loss that a choice keeps in reserve
-LEAST_GROUP_CLIPS = 50  # a smaller group says too little about its loss
+LEAST_GROUP_CLIPS = 50  # the loss of a smaller group is too uncertain to count
 
 # The profiles that a tuning without goals makes, and the points of accuracy each may lose.
 # `accurate` must not lose anything that can be measured.

@@ -6,7 +6,6 @@ clips on which the two differ carry information.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb, sqrt
@@ -17,9 +16,9 @@ from numpy.typing import NDArray
 
 from deltakwt.core.config import Config
 from deltakwt.core.engine import Batch, Engine
-from deltakwt.core.macs import MHSA_PRODUCTS, dense_macs
+from deltakwt.core.macs import MHSA_PRODUCTS, Macs, dense_macs
 from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting
-from deltakwt.tune.cost import CostModel, fit
+from deltakwt.tune.cost import CostModel, fit, milliseconds_per_clip
 from deltakwt.tune.pool import GROUPS, ZERO, Mix, Pool
 
 CONFIDENCE = 0.95
@@ -28,7 +27,6 @@ Z_ONE_SIDED = 1.644854  # one-sided 95%
 RESAMPLES = 20_000
 POINTS_PER_NAT = 45.0  # points of accuracy that KWT-1 loses per nat of mean divergence
 TIMED_CLIPS = 64
-TIMED_RUNS = 3
 COST_CLIPS = 16  # of the fit of a cost model
 
 Interval = tuple[float, float]
@@ -98,6 +96,7 @@ class Measurement:
     divergence: Floats  # (n,) KL(dense || delta) in nats
     percent: Floats  # (n,) MACs of the whole model
     mhsa_percent: Floats  # (n,) MACs of attention
+    executed_mhsa: float  # percent of attention that the core multiplied, over the cost mix
     weight: Floats  # (n,) in accuracy; sums to 1
     cost_weight: Floats  # (n,) in cost; sums to 1
     groups: NDArray[np.int64]  # (n,)
@@ -163,7 +162,7 @@ class Measurement:
 
     @property
     def mhsa(self) -> float:
-        """MACs of attention in percent of dense, over the cost mix."""
+        """MACs of attention in percent of dense by the paper's count, over the cost mix."""
         return float(self.cost_weight @ self.mhsa_percent)
 
     @cached_property
@@ -283,6 +282,7 @@ class Evaluator:
         logs = _log_softmax(batch.logits)
         dense, targets = self.dense[chosen], self.targets[chosen]
         whole, mhsa = dense_macs(self.config), slice(0, len(MHSA_PRODUCTS))
+        cost_weight = self.pool.weights(self.cost_mix, chosen)
         return Measurement(
             setting,
             logs.argmax(axis=1) == targets,
@@ -292,8 +292,9 @@ class Evaluator:
             (np.exp(dense) * (dense - logs)).sum(axis=1),
             100 * batch.macs.sum(axis=(1, 2)) / whole.sum(),
             100 * batch.macs[:, :, mhsa].sum(axis=(1, 2)) / whole[:, mhsa].sum(),
+            self._executed_mhsa(batch, cost_weight),
             self.pool.weights(self.mix, chosen),
-            self.pool.weights(self.cost_mix, chosen),
+            cost_weight,
             self.pool.groups[chosen],
             self._predicted(batch, chosen) if self.cost and count else self._measured(setting),
             self._distance(logs, setting.front_end, chosen) if distance else None,
@@ -309,6 +310,15 @@ class Evaluator:
         gap = logs - self._dense[front_end][chosen]
         gap -= gap.mean(axis=1, keepdims=True)
         return np.asarray(np.sqrt((gap**2).sum(axis=1)))
+
+    def _executed_mhsa(self, batch: Batch, weights: Floats) -> float:
+        """Return the executed MACs of attention in percent of dense, over clips so weighted."""
+        assert batch.macs is not None
+        assert batch.nonzeros is not None
+        counts, kept = (np.tensordot(weights, t, axes=1) for t in (batch.macs, batch.nonzeros))
+        percent = Macs(self.config, counts, kept, self.engine.isa).executed_mhsa_percent
+        assert percent is not None
+        return percent
 
     def _predicted(self, batch: Batch, chosen: NDArray[np.int64]) -> float:
         """Return the time of a clip of the cost mix by the cost model."""
@@ -327,21 +337,8 @@ class Evaluator:
         for group in self.cost_mix.groups:
             members = np.flatnonzero(self.pool.groups == GROUPS.index(group))[:TIMED_CLIPS]
             clips = np.ascontiguousarray(features[members])
-            total += self.cost_mix[group] * _fastest(self.engine, clips, setting)
+            total += self.cost_mix[group] * milliseconds_per_clip(self.engine, clips, setting)
         return total
-
-
-def _fastest(engine: Engine, features: NDArray[np.float32], setting: Setting) -> float:
-    """Return the processor time in milliseconds per clip: the fastest of several runs.
-
-    Other work on the machine can only make a run slower.
-    """
-    times = []
-    for _ in range(TIMED_RUNS):
-        start = time.process_time()
-        engine.batch(features, setting, threads=1)
-        times.append(time.process_time() - start)
-    return 1e3 * min(times) / len(features)
 
 
 def _log_softmax(logits: NDArray[np.float32]) -> Floats:

@@ -1,4 +1,4 @@
-"""Figures of a tuning and of a sweep."""
+"""Figures of a tuning. The figure of a sweep is in report/sections/sweep.py."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from deltakwt.files import write_atomically
 from deltakwt.tune.goals import Choice
 from deltakwt.tune.measure import Measurement
 from deltakwt.tune.refine import NUDGE, Slopes, threshold_table
-from deltakwt.tune.sweep import SweepPoint
 
-MAC_TICKS = (1, 2, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100)
 RED, GREEN, BLUE = "#b3242b", "#2a7f3f", "#1f5fa8"
 
 
@@ -70,70 +68,6 @@ def plot_front(
     handles = [axes.get_legend_handles_labels(), second.get_legend_handles_labels()]
     axes.legend(handles[0][0] + handles[1][0], handles[0][1] + handles[1][1], loc="center right")
     axes.set_title(title, fontsize=10)
-    _save(plt, figure, path)
-
-
-def plot_sweep(path: Path, points: Sequence[SweepPoint], seed: int, title: str) -> None:
-    """Draw the paper's figure: accuracy and speed-up against attention MACs on the full set.
-
-    The legend gives the thresholds in the paper's order. Bars are paired 95% intervals of the loss
-    against the dense model.
-    """
-    plt = _pyplot()
-    figure, axes = plt.subplots(figsize=(11, 6), layout="constrained")
-    second = axes.twinx()
-    finals = [point.final for point in points]
-    dense = finals[0].dense_accuracy
-    axes.axhline(dense, color=BLUE, linewidth=0.8, linestyle=":")
-    axes.plot(100, dense, "o", color=BLUE, markersize=8, label=f"dense: {dense:.2f}%, 100% MACs")
-    shades = plt.cm.Reds(np.linspace(1.0, 0.4, len(points)))
-    for point, final, shade in zip(points, finals, shades, strict=True):
-        low, high = final.loss_interval(seed)
-        error = [[max(0.0, high - final.loss)], [max(0.0, final.loss - low)]]
-        label = f"{final.setting.thresholds}: {final.accuracy:.2f}%, {100 / final.mhsa:.1f}x"
-        axes.errorbar(
-            final.mhsa,
-            final.accuracy,
-            error,
-            fmt="^",
-            color=shade,
-            markersize=8,
-            capsize=3,
-            elinewidth=1,
-            label=label,
-        )
-        second.plot(final.mhsa, 100 / final.mhsa, "v", color=GREEN, markersize=6, alpha=0.8)
-        if point.adjusted is not None:
-            axes.plot(
-                point.full.mhsa,
-                point.full.accuracy,
-                "^",
-                color="none",
-                markeredgecolor=shade,
-                markersize=6,
-            )
-    if any(point.adjusted is not None for point in points):
-        axes.plot([], [], "^", color="none", markeredgecolor="grey", label="before the adjustment")
-    axes.plot([], [], "v", color=GREEN, label="speed-up from MACs (right axis)")
-    axes.set_xlabel("MACs of attention (MHSA), % of dense, by the paper's count (logarithmic)")
-    axes.set_ylabel("accuracy, %", color=RED)
-    # Most settings lie below 20%, so the axis is logarithmic.
-    axes.set_xscale("log")
-    second.set_xscale("log")
-    ticks = [tick for tick in MAC_TICKS if tick >= 0.8 * min(final.mhsa for final in finals)]
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()
-    axes.grid(alpha=0.25)
-    second.set_ylabel("speed-up of attention from MACs, x", color=GREEN)
-    second.set_ylim(bottom=0)
-    axes.legend(
-        loc="center left",
-        bbox_to_anchor=(1.08, 0.5),
-        fontsize=8,
-        title="θ of X, Q, K, QKᵀ, softmax, heads: accuracy, speed-up",
-        title_fontsize=8,
-    )
-    axes.set_title(f"{title}\nbars: paired 95% intervals against dense", fontsize=10)
     _save(plt, figure, path)
 
 

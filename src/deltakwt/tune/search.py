@@ -56,19 +56,19 @@ STARTUP_TRIALS = 32  # random ones, before the sampler models them
 
 
 class StorageFailed(DeltakwtError):
-    """The database cannot be used: the run failed, the input may be right."""
+    """The database cannot be used. The input is right, so the exit code is 1."""
 
     exit_code = 1
 
 
 def need_optuna() -> None:
-    """Raise an error that says what to install, or silence the logs of Optuna and its database."""
+    """Check that Optuna is installed, and turn off its log and that of its database."""
     try:
         import optuna
     except ImportError:
         raise MissingExtra("deltakwt tune", "tune") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # it logs every Ctrl-C
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # Optuna logs every Ctrl-C
 
 
 def open_storage(url: str) -> optuna.storages.BaseStorage:
@@ -289,7 +289,7 @@ def search(
             try:
                 _run_trial(study, trial, evaluator, options)
             except BaseException:
-                # The trial may be told already (a signal), and the database may be lost.
+                # After a signal the trial may have ended already, and the database may be lost.
                 with suppress(Exception):
                     study.tell(trial, state=optuna.trial.TrialState.FAIL)
                 raise

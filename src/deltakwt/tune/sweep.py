@@ -175,6 +175,7 @@ def _figures(measured: Measurement) -> dict[str, Any]:
         "dense_accuracy": measured.dense_accuracy,
         "loss": measured.loss,
         "mhsa_percent": measured.mhsa,
+        "executed_mhsa_percent": measured.executed_mhsa,
         "macs_percent": measured.macs,
         "mhsa_speedup": 100 / measured.mhsa,
     }

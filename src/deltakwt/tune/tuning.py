@@ -84,7 +84,7 @@ class TuningOptions:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TuningResult:
     """The result of a tuning."""
 
     choices: list[Choice]
@@ -153,7 +153,7 @@ def tune(
     test: Callable[[], Pool],
     options: TuningOptions,
     progress: Progress,
-) -> Outcome:
+) -> TuningResult:
     """Run all stages. `test` reads the test clips, after every choice is made.
 
     Raises `Unreachable` if none of the goals can be met.
@@ -174,7 +174,7 @@ def tune(
         for name, candidate in chosen.items()
     ]
     slopes = walks[0].slopes if walks else None
-    return Outcome(
+    return TuningResult(
         choices, candidates, unseen.pool, slopes, finished(study), missed, evaluator.cost
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -223,7 +224,8 @@ def save_folder(
 ) -> None:
     """Write a model folder. Each file is written atomically, config.json last.
 
-    `half` stores the weights as float16, which takes half the bytes; they are read as float32.
+    A new folder that cannot be filled is removed again. `half` stores the weights as float16, which
+    takes half the bytes; they are read as float32.
     `card` is the text of README.md.
     """
     from safetensors.numpy import save
@@ -237,10 +239,16 @@ def save_folder(
         name: np.ascontiguousarray(tensor, dtype=kind) for name, tensor in weights.tensors.items()
     }
     _check_finite(folder, tensors)  # the largest float16 is 65504
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SCALES_FILE).unlink(missing_ok=True)  # scales of other weights
-    write_atomically(folder / "model.safetensors", save(tensors))
-    if card is not None:
-        write_atomically(folder / "README.md", card.encode())
     document = config_document(config, weights.training)
-    write_atomically(folder / "config.json", (json.dumps(document, indent=2) + "\n").encode())
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SCALES_FILE).unlink(missing_ok=True)  # scales of other weights
+        write_atomically(folder / "model.safetensors", save(tensors))
+        if card is not None:
+            write_atomically(folder / "README.md", card.encode())
+        write_atomically(folder / "config.json", (json.dumps(document, indent=2) + "\n").encode())
+    except BaseException:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise

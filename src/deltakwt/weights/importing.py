@@ -23,12 +23,12 @@ from deltakwt.weights.torch_file import MAX_FILE_BYTES, read_torch
 TORCH = (".pt", ".pth", ".ckpt", ".bin", ".th")
 SUFFIXES = (".tflite", ".safetensors", ".onnx", *TORCH)
 MAX_CHECK_CLIPS = 1000
-# Other codes compute GELU with erf and LayerNorm with another epsilon: logits differ by about this.
+# Other code computes GELU with erf and LayerNorm with another epsilon; logits differ by about this.
 CHECK_TOLERANCE = 0.05
 
 ASSUMED = (
     "blocks compute LN(x + f(x)) and GELU; weights do not show it, --check does",
-    "features are the MFCC of the KWT authors; a model that learned from others must be trained on",
+    "features are the MFCC of the KWT authors; with others, train the model further",
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import Profile, Profiles
-from deltakwt.files import read_json, write_atomically
+from deltakwt.files import read_json, write_atomically, writing
 
 PROFILES_FILE = "profiles.json"
 PROFILES_FORMAT = 1
@@ -50,7 +50,5 @@ def save_profiles(folder: Path | str, profiles: Profiles) -> None:
         "default": profiles.default,
         "profiles": {name: profile.to_json() for name, profile in profiles.profiles.items()},
     }
-    try:
+    with writing(path):
         write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from None

@@ -23,7 +23,7 @@ from deltakwt.core.fixed_arithmetic import HIGHEST
 from deltakwt.core.fixed_engine import FixedEngine
 from deltakwt.core.fixed_scales import Scales, calibrate
 from deltakwt.core.setting import DENSE, PLAIN, Profiles, Setting
-from deltakwt.files import read_json, write_atomically
+from deltakwt.files import read_json, write_atomically, writing
 from deltakwt.weights.folder import SCALES_FILE, Weights, load_folder
 from deltakwt.weights.profiles import load_profiles
 
@@ -80,10 +80,8 @@ def save_scales(folder: Path, weights: Weights, quantized: Quantized) -> Path:
         "clips": quantized.clips,
     }
     lines = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in document.items())
-    try:
+    with writing(path):
         write_atomically(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from None
     return path
 
 

@@ -9,14 +9,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from deltakwt.core.config import PREFER_FIXED
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed_engine import FixedEngine
 from deltakwt.core.fixed_scales import Scales
 from deltakwt.core.model import Model
 from deltakwt.core.setting import Profiles
-from deltakwt.files import write_atomically
+from deltakwt.files import write_atomically, writing
 from deltakwt.locks import locked
 from deltakwt.weights.download import DownloadFailed, Progress, fetch, git_blob_id
 from deltakwt.weights.folder import SCALES_FILE, Weights, load_weights, save_folder
@@ -86,7 +85,10 @@ def cache_folder() -> Path:
 
 def named_models() -> dict[str, Path]:
     """Return the folder of every model that can be loaded by name now."""
-    homes = (cache_folder() / "models", SHIPPED)  # the second replaces equal names of the first
+    homes = (
+        cache_folder() / "models",
+        SHIPPED,
+    )  # a downloaded model replaces a shipped one of the same name
     return {
         folder.name: folder
         for home in homes
@@ -124,7 +126,7 @@ def _exists(name: str) -> bool:
 def load_model(name_or_path: str | os.PathLike[str], arithmetic: str | None = None) -> Model:
     """Return a model by name, from a model folder, or from a .tflite file.
 
-    Without an arithmetic, `PREFER_FIXED` decides for a model with scales; others are float.
+    Without an arithmetic, a model with scales is computed in fixed point, and others in float.
     """
     path = resolve(name_or_path)
     weights = load_weights(path)
@@ -141,9 +143,7 @@ def _engine(path: Path, weights: Weights, arithmetic: str | None, name: str) -> 
         raise DeltakwtError(
             f"arithmetic {arithmetic!r}: must be one of {', '.join(ARITHMETIC_NAMES)}"
         )
-    scales = None
-    if arithmetic == "fixed" or (arithmetic is None and PREFER_FIXED):
-        scales = find_scales(path, weights)
+    scales = None if arithmetic == "float" else find_scales(path, weights)
     if scales is not None:
         return FixedEngine(weights.config, weights.tensors, scales, name=name)
     if arithmetic == "fixed":
@@ -156,7 +156,7 @@ def _engine(path: Path, weights: Weights, arithmetic: str | None, name: str) -> 
 
 def default_arithmetic(path: Path, weights: Weights) -> str:
     """Return the arithmetic in which a model is loaded unless told otherwise."""
-    return "fixed" if PREFER_FIXED and find_scales(path, weights) is not None else "float"
+    return "float" if find_scales(path, weights) is None else "fixed"
 
 
 def find_scales(path: Path, weights: Weights) -> Scales | None:
@@ -181,7 +181,7 @@ def pull(name: str, progress: Progress) -> Path:
             raise DownloadFailed(f"{entry.url}: is not the authors' file (its git blob id differs)")
 
     file = cache_folder() / "downloads" / f"{name}.tflite"
-    try:
+    with writing(folder):
         file.parent.mkdir(parents=True, exist_ok=True)
         with locked(file.parent):
             fetch(entry.url, file, limit=MAX_MODEL_BYTES, verify=verify, progress=progress)
@@ -190,8 +190,6 @@ def pull(name: str, progress: Progress) -> Path:
             card = CARD.format(**vars(entry))
             save_folder(folder, Weights(weights.config, weights.tensors, facts), card=card)
             _save_settings(folder, entry.blob)
-    except OSError as error:
-        raise DeltakwtError(f"{folder}: cannot be written: {error.strerror}") from error
     file.unlink()
     return folder
 

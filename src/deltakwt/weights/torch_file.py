@@ -97,7 +97,7 @@ def _check_directory(file: BinaryIO, size: int) -> None:
 
 
 def _stored(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    """Return a member of the archive. torch does not compress, so a size cannot be a lie."""
+    """Return a member of the archive. torch does not compress, so its size is known."""
     try:
         info = archive.getinfo(name)
     except KeyError:

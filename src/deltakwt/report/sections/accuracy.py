@@ -134,8 +134,9 @@ def show(document: Numbers) -> Content:
     )
     caption = (
         "Look at how far each line stays level before it falls. The x axis is the paper's count of"
-        " MACs: percent of attention for the paper and for attention only, percent of all MACs for"
-        " the whole model and the profiles. The upper"
+        " MACs. It means two things: percent of attention where deltas are in attention only (the"
+        " MLP, half of the model or more, then stays dense), and percent of all MACs for the whole"
+        " model and the profiles. Compare lines of one kind only. The upper"
         " axis is the speed-up that would follow from the MACs; measured time is in the section"
         " Time."
     )
@@ -231,14 +232,14 @@ def _thresholds(point: Numbers) -> str:
 def draw(document: Numbers) -> Any:
     """Draw accuracy against counted MACs."""
     own, theirs = document["accuracy"], document["paper"]
-    canvas, axis = new(3.9)
+    canvas, axis = new(4.2)
     dense = own["dense"]["accuracy"]
     axis.axhline(dense, color=SOFT, linewidth=0.8, linestyle=(0, (4, 3)))
     axis.text(4.2, dense + 0.12, f"dense {dense:.2f}%", fontsize=8, color=SOFT)
     series = (
-        ("mhsa", MHSA, "o", "-", "attention only, as in the paper"),
-        ("whole", OURS, "s", "-", "whole model"),
-        ("profile", PROFILE, "*", "", "profiles"),
+        ("mhsa", MHSA, "o", "-", "attention only, % of attention"),
+        ("whole", OURS, "s", "-", "whole model, % of all MACs"),
+        ("profile", PROFILE, "*", "", "profiles, % of all MACs"),
     )
     for kind, colour, mark, line, label in series:
         chosen = sorted((p for p in own["points"] if p["kind"] == kind), key=counted)
@@ -252,10 +253,10 @@ def draw(document: Numbers) -> Any:
     axis.plot(
         [p["mhsa_percent"] for p in theirs["points"]], [p["accuracy"] for p in theirs["points"]],
         color=THEIRS, marker="D", markersize=4.5, linestyle=":", markerfacecolor="none",
-        label=f"the paper, {theirs['model']}",
+        label=f"the paper, {theirs['model']}, % of attention",
     )  # fmt: skip
     _axes(axis, [p["accuracy"] for p in own["points"]] + [p["accuracy"] for p in theirs["points"]])
-    legend_above(axis, gap=0.2)
+    legend_above(axis, columns=1, gap=0.2)
     return canvas
 
 

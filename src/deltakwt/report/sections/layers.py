@@ -66,7 +66,7 @@ def show(document: Numbers) -> Content:
     cheap, dear = _extremes(own["macs"])
     total = own["total"]
     text = (
-        f"Words with the setting {setting['name']}. The cheapest layer runs {cheap:.1f}% of its"
+        f"Words; setting: {setting['name']}. The cheapest layer runs {cheap:.1f}% of its"
         f" MACs, the most expensive {dear:.1f}%. Over the whole model it is"
         f" **{total['paper_percent']:.1f}%** by the paper's count and"
         f" **{total['executed_percent']:.1f}%** executed. The difference is Q·Kᵀ, which is executed"

@@ -110,6 +110,8 @@ def show(document: Numbers) -> Content:
 def _figures(document: Numbers) -> list[Figure]:
     own, percent = document["similarity"], document["paper"]["small_percent"]
     word, layer = own["word"], own["layer"]
+    many = document["facts"]["model"]["heads"] > 1
+    by_head_text = ", one column of panels per head" if many else ""
     same = f"The same for {SILENCE}, on the same colour scale: almost nothing changes."
     return [
         Figure(
@@ -125,8 +127,9 @@ def _figures(document: Numbers) -> list[Figure]:
         Figure(
             "similarity-softmax-word",
             lambda: _softmax_figure(document, "word"),
-            f"Above: the attention weights (softmax) of layer {layer} for “{word}”, one column of"
-            " panels per head. Below: their difference from token to token, mostly black.",
+            f"Above: the attention weights (softmax) of layer {layer} for “{word}”{by_head_text}."
+            " Below: their difference from each query token to the next. Most of it is black: the"
+            " weights change where the word begins and ends.",
             "dense",
         ),
         Figure("similarity-softmax-silence", lambda: _softmax_figure(document, "silence"), same,
@@ -228,8 +231,9 @@ def show_deltas(document: Numbers) -> Content:
         Figure(
             f"deltas-{clip}",
             lambda clip=clip: _x_deltas(own, clip),  # type: ignore[misc]
-            f"What is left of X in layer {own['layer']} for {name}. The top two rows, the class"
-            " token and the first token, are always stored whole.",
+            f"What is left of X in layer {own['layer']} for {name}. Each coloured cell is one value"
+            " that is multiplied with a row of the weights. The top two rows, the class token and"
+            " the first token, are always stored whole.",
             own["thresholds"],
         )
         for clip, name in names
@@ -238,7 +242,8 @@ def show_deltas(document: Numbers) -> Content:
         Figure(
             f"deltas-softmax-{clip}",
             lambda clip=clip: _softmax_deltas(document, clip),  # type: ignore[misc]
-            f"What is left of the softmax output in layer {own['layer']} for {name}, head by head.",
+            f"What is left of the softmax output in layer {own['layer']} for {name}. A black row"
+            " needs no product with V.",
             own["thresholds"],
         )
         for clip, name in names

@@ -6,7 +6,8 @@
 static i2s_chan_handle_t open_microphone(void) {
     i2s_chan_handle_t microphone;
     i2s_chan_config_t channel = I2S_CHANNEL_DEFAULT_CONFIG(I2S_NUM_0, I2S_ROLE_MASTER);
-    channel.dma_desc_num = 8; /* what comes in while a window is computed */
+    channel.dma_frame_num = 160;
+    channel.dma_desc_num = DK_HOP_MS / 10 + 4; /* what comes in while a window is computed */
     ESP_ERROR_CHECK(i2s_new_channel(&channel, NULL, &microphone));
     i2s_std_config_t config = {
         .clk_cfg = I2S_STD_CLK_DEFAULT_CONFIG(16000),

@@ -5,8 +5,18 @@
 #include <zephyr/kernel.h>
 #include <zephyr/sys/printk.h>
 
+/* Blocks of 10 ms. While dk_push computes a window, the driver fills the others: they must hold the
+ * sound of one inference. DK_HOP_MS is the longest that it may take. */
 #define BLOCK_BYTES (160 * sizeof(int16_t))
-K_MEM_SLAB_DEFINE_STATIC(blocks, BLOCK_BYTES, 8, 4);
+#define BLOCKS (DK_HOP_MS / 10 + 4)
+K_MEM_SLAB_DEFINE_STATIC(blocks, BLOCK_BYTES, BLOCKS, 4);
+
+/* Starts the microphone again after an overrun. The words begin anew: sound is missing. */
+static int restart(const struct device *microphone) {
+    i2s_trigger(microphone, I2S_DIR_RX, I2S_TRIGGER_PREPARE);
+    dk_init();
+    return i2s_trigger(microphone, I2S_DIR_RX, I2S_TRIGGER_START);
+}
 
 int main(void) {
     const struct device *microphone = DEVICE_DT_GET(DT_ALIAS(i2s_mic));
@@ -21,12 +31,16 @@ int main(void) {
         .timeout = 1000,
     };
     if (!device_is_ready(microphone) || i2s_configure(microphone, I2S_DIR_RX, &config)) return 1;
-    i2s_trigger(microphone, I2S_DIR_RX, I2S_TRIGGER_START);
     dk_init();
+    if (i2s_trigger(microphone, I2S_DIR_RX, I2S_TRIGGER_START)) return 1;
     for (;;) {
         void *block;
         size_t size;
-        if (i2s_read(microphone, &block, &size)) continue;
+        if (i2s_read(microphone, &block, &size)) {
+            printk("sound was lost\n");
+            if (restart(microphone)) return 1;
+            continue;
+        }
         dk_push(block, size / sizeof(int16_t));
         k_mem_slab_free(&blocks, block);
         dk_event event;

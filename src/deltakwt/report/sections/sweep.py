@@ -1,0 +1,238 @@
+"""The paper's experiment: the front of a threshold sweep, as `deltakwt sweep` wrote it.
+
+The report does not run the sweep again; it shows the numbers of sweep.json.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.setting import Thresholds
+from deltakwt.files import read_json
+from deltakwt.report import paper
+from deltakwt.report.figures import GOOD, MHSA, SOFT, THEIRS, Figure, new
+from deltakwt.report.page import Column, Content, Numbers, Table
+
+NAME = "sweep"
+MAX_BYTES = 8 << 20
+TICKS = (3, 4, 5, 7, 10, 15, 20, 30, 50, 100)  # percent of MACs
+LEGEND = "accuracy, speed-up and the thresholds of X, Q, K, QKᵀ, softmax, heads"
+FIGURES = ("accuracy", "loss", "mhsa_percent", "executed_mhsa_percent", "mcnemar_p")
+
+
+def load(path: Path, model: str) -> Numbers:
+    """Return what a report shows of sweep.json; it must be a sweep of this model."""
+    document = read_json(path, MAX_BYTES)
+    if document.get("model") != model:
+        raise DeltakwtError(f"{path}: is a sweep of {document.get('model')!r}, not of {model}")
+    try:
+        return summary(document)
+    except (KeyError, TypeError, IndexError, AttributeError):
+        raise DeltakwtError(f"{path}: not a sweep.json of this version of deltakwt") from None
+
+
+def summary(document: Numbers) -> Numbers:
+    """Return the points of a sweep.json, each setting once, without the trials of the search."""
+    points = []
+    for number, point in enumerate(document["front"], 1):
+        for kind, found in (("front", point), ("adjusted", point["adjusted"])):
+            if found is not None:
+                full = found["full"]
+                points.append(
+                    {
+                        "number": number,
+                        "kind": kind,
+                        "thresholds": str(Thresholds.from_json(found["thresholds"])),
+                        "subset_accuracy": point["subset"]["accuracy"] if found is point else None,
+                        "loss_interval": [float(end) for end in full["loss_interval"]],
+                        **{key: float(full[key]) for key in FIGURES},
+                    }
+                )
+    return {
+        "model": document["model"],
+        "data": document["data"],
+        "trials": len(document["trials"]),
+        "seed": document["seed"],
+        "command": document["command"],
+        "machine": document["machine"],
+        "dense_accuracy": document["dense_accuracy"],
+        "points": points,
+        "answers": answers(points),
+    }
+
+
+def answers(points: list[Numbers]) -> list[Numbers]:
+    """Return the cheapest point for each loss that the paper names, or None where there is none.
+
+    Without loss means that the paired 95% interval of the loss contains zero.
+    """
+    found = []
+    for loss, place in paper.LOSSES:
+        good = [
+            p for p in points if (p["loss_interval"][0] <= 0 if not loss else p["loss"] <= loss)
+        ]
+        cheapest = min(good, key=lambda p: p["mhsa_percent"], default=None)
+        found.append({"loss": loss, "paper": paper.POINTS[place], "point": cheapest})
+    return found
+
+
+def show(document: Numbers) -> Content:
+    """Return the section, from a report that has a sweep."""
+    own, theirs = document[NAME], document["paper"]
+    data, dense = own["data"], own["dense_accuracy"]
+    text = (
+        f"{own['trials']} settings of the six sites of attention, one threshold each for all"
+        f" layers, were tried on {data['subset']['clips']} clips (dense: {dense['subset']:.1f}%)."
+        " The best of them at each cost, the front, ran on all"
+        f" {data['full']['clips']:,} clips (dense: {dense['full']:.2f}%)."
+    )
+    if data["validation"] is not None:
+        text += (
+            " Each was also adjusted at equal cost on"
+            f" {data['validation']['clips']:,} validation clips, which share no speaker with the"
+            " test clips, and ran on all test clips again."
+        )
+    text += f"\n\nThe sweep was made by `{own['command']}`."
+    picture = figure(own)
+    tables = [_answers_table(own), _table(own)]
+    return Content("The paper's sweep", theirs["counterparts"][NAME], text, [picture], tables)
+
+
+def figure(own: Numbers) -> Figure:
+    """Return the paper's figure for this sweep."""
+    is_adjusted = any(point["kind"] == "adjusted" for point in own["points"])
+    before = " Hollow triangles: the same before the adjustment." if is_adjusted else ""
+    caption = (
+        "The paper's figure of results. Orange triangles, left axis: accuracy on all clips of the"
+        " settings listed below the axes, with paired 95% intervals against dense."
+        f"{before} Green, right axis: the speed-up of attention that follows from the MACs. Grey"
+        " diamonds: the paper's points. Look at where the orange bars leave the dashed line."
+    )
+    return Figure("sweep", lambda: draw(own), caption, "as in the legend")
+
+
+def final_points(own: Numbers) -> list[Numbers]:
+    """Return the adjusted points, or those of the front where nothing was adjusted."""
+    adjusted = [p for p in own["points"] if p["kind"] == "adjusted"]
+    return adjusted or own["points"]
+
+
+def draw(own: Numbers) -> Any:
+    """Draw accuracy (left) and speed-up (right) against attention MACs by the paper's count."""
+    points = final_points(own)
+    rows = 0.165 * (len(points) + 6)  # inches of the legend
+    canvas, (axis, below) = new(3.1 + rows, 2, height_ratios=(3.1, rows))
+    right = axis.twinx()
+    dense = own["dense_accuracy"]["full"]
+    axis.axhline(dense, color=SOFT, linewidth=0.8, linestyle=(0, (4, 3)))
+    axis.plot(100, dense, "o", color=MHSA, markersize=6, label=f"dense: {dense:.2f}%")
+    before = [p for p in own["points"] if p["kind"] == "front"]
+    if points != before:
+        axis.plot([p["mhsa_percent"] for p in before], [p["accuracy"] for p in before], "^",
+                  color=MHSA, markerfacecolor="none", markersize=5, linestyle="none",
+                  label="before the adjustment")  # fmt: skip
+    theirs = paper.POINTS
+    axis.plot([p["mhsa_percent"] for p in theirs], [p["accuracy"] for p in theirs], color=THEIRS,
+              marker="D", markersize=4.5, linestyle=":", markerfacecolor="none",
+              label="the paper, KWT-3")  # fmt: skip
+    costs = [p["mhsa_percent"] for p in points]
+    right.plot(costs, [100 / cost for cost in costs], "v", color=GOOD, markersize=4.5)
+    axis.plot([], [], "v", color=GOOD, markersize=4.5, label="speed-up (right axis)")
+    for point in points:
+        _mark(axis, point)
+    _axes(axis, right, costs)
+    below.set_axis_off()
+    below.legend(*axis.get_legend_handles_labels(), loc="upper left", fontsize=7, borderaxespad=0,
+                 handletextpad=0.4, handlelength=1.6, title=LEGEND, title_fontsize=7,
+                 alignment="left")  # fmt: skip
+    return canvas
+
+
+def _mark(axis: Any, point: Numbers) -> None:
+    """Draw one setting with its interval and its number."""
+    place, (low, high) = (point["mhsa_percent"], point["accuracy"]), point["loss_interval"]
+    reach = [[max(0.0, high - point["loss"])], [max(0.0, point["loss"] - low)]]
+    axis.errorbar(*place, reach, fmt="none", ecolor=MHSA, capsize=2.5, elinewidth=0.9)
+    label = (
+        f"{point['number']}: {point['accuracy']:.2f}%, {100 / point['mhsa_percent']:.1f}×,"
+        f" {point['thresholds']}"
+    )
+    axis.plot(*place, "^", color=MHSA, markersize=6, linestyle="none", label=label)
+    axis.annotate(str(point["number"]), place, xytext=(4, 4), textcoords="offset points",
+                  fontsize=7)  # fmt: skip
+
+
+def _axes(axis: Any, right: Any, costs: list[float]) -> None:
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axis.set_xscale("log")
+    axis.set_xlim(0.85 * min(*costs, 6.35), 115)
+    axis.xaxis.set_major_locator(FixedLocator([t for t in TICKS if t >= 0.85 * min(costs)]))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}%"))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}%"))
+    axis.set_xlabel("MACs of attention (MHSA), the paper's count")
+    axis.set_ylabel("accuracy")
+    axis.grid(True)
+    right.set_ylim(0, None)
+    right.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}×"))
+    right.set_ylabel("speed-up from MACs", color=GOOD)
+    right.spines["right"].set_visible(True)
+
+
+def _answers_table(own: Numbers) -> Table:
+    columns = [
+        Column("loss"),
+        Column("the paper, MHSA MACs", ".2f", "%"),
+        Column("here, MHSA MACs", ".2f", "%"),
+        Column("executed", ".2f", "%"),
+        Column("speed-up", ".1f", "from MACs"),
+        Column("loss", "+.2f", "points"),
+        Column("from", "+.2f", "paired 95% interval"),
+        Column("to", "+.2f", "paired 95% interval"),
+        Column("thresholds"),
+    ]
+    rows: list[Any] = []
+    for answer in own["answers"]:
+        name = f"at most {answer['loss']:g} points" if answer["loss"] else "none"
+        printed, point = answer["paper"]["mhsa_percent"], answer["point"]
+        if point is None:
+            rows.append([name, printed, *[None] * 6, "no such setting"])
+            continue
+        macs = point["mhsa_percent"]
+        figures = [macs, point["executed_mhsa_percent"], 100 / macs, point["loss"]]
+        rows.append([name, printed, *figures, *point["loss_interval"], point["thresholds"]])
+    caption = (
+        "The cheapest setting of the sweep for each loss that the paper names. No loss means that"
+        " the paired 95% interval contains zero."
+    )
+    return Table("sweep-answers", caption, columns, rows)
+
+
+def _table(own: Numbers) -> Table:
+    columns = [
+        Column("point", "d"),
+        Column("setting"),
+        Column("on the subset", ".1f", "accuracy, %"),
+        Column("on all clips", ".2f", "accuracy, %"),
+        Column("loss", "+.2f", "points"),
+        Column("from", "+.2f", "paired 95% interval"),
+        Column("to", "+.2f", "paired 95% interval"),
+        Column("McNemar p", ".3f"),
+        Column("paper's count", ".2f", "MHSA MACs, %"),
+        Column("executed", ".2f", "MHSA MACs, %"),
+        Column("speed-up", ".1f", "from MACs"),
+        Column("thresholds"),
+    ]
+    rows: list[Any] = [
+        [
+            *(p["number"], p["kind"], p["subset_accuracy"], p["accuracy"], p["loss"]),
+            *(*p["loss_interval"], p["mcnemar_p"], p["mhsa_percent"]),
+            *(p["executed_mhsa_percent"], 100 / p["mhsa_percent"], p["thresholds"]),
+        ]
+        for p in own["points"]
+    ]
+    caption = "Every setting of the front on all clips, as it was found and adjusted."
+    return Table("sweep", caption, columns, rows)

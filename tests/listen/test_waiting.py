@@ -1,0 +1,147 @@
+"""Windows on which no word can depend are not computed, and the words are the same without them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import CLIPS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from listen.speech import Speech
+from numpy.typing import NDArray
+
+from deltakwt.audio import one_clip, read_blocks
+from deltakwt.core.config import Config
+from deltakwt.core.engine import Engine
+from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.model import Model, load
+from deltakwt.core.setting import DENSE
+from deltakwt.listen.decision import Decider, Decision, Event, posteriors
+from deltakwt.listen.runner import StreamRunner
+from deltakwt.listen.spotter import Spotter
+from deltakwt.weights.folder import random_tensors
+
+WORDS = ("_silence_", "_unknown_", "yes", "no")
+RULES = [
+    Decision(reuse=0, smooth=5, on=0.88, off=0.44, patience=0, refractory=0.8),
+    Decision(reuse=0, smooth=3, on=0.8, off=0.4, patience=1),
+    Decision(reuse=0, hop=0.05, smooth=8, on=0.95, off=0.6, patience=3),
+    Decision(reuse=0, smooth=4, on=0.8, off=0.1, refractory=0, words={"yes": 0.9}),
+]
+
+
+def words_of_every_window(
+    model: Model, sound: NDArray[np.float32], rule: Decision
+) -> tuple[list[Event], int]:
+    """Return the words if every window is computed, and the number of windows."""
+    runner = StreamRunner(model, model.setting, rule)
+    logits = runner.push(sound)
+    found = Decider(rule, model.labels).push(logits)
+    return [one.event(model.labels, rule, runner.delay) for one in found], len(logits)
+
+
+def assert_same_words(model: Model, sound: NDArray[np.float32], rule: Decision) -> int:
+    """Compare both ways. Return how many windows were left out."""
+    expected, windows = words_of_every_window(model, sound, rule)
+    spotter = Spotter(model, decision=rule)
+    found: list[Event] = []
+    for start in range(0, len(sound), 4_000):
+        found += spotter.push(sound[start : start + 4_000])
+        due = max(0, (start + 4_000 - 16_160) // (rule.hop_frames * 160) + 1)
+        assert spotter.meter.total.windows > min(due, windows) - rule.smooth  # none is later
+    assert [(one.label, one.score, one.time) for one in found] == [
+        (one.label, one.score, one.time) for one in expected
+    ]
+    for one, other in zip(found, expected, strict=True):  # where it began may depend on the others
+        assert abs(one.start - other.start) <= rule.smooth * rule.hop
+    return windows - spotter.meter.total.computed
+
+
+@pytest.mark.parametrize("arithmetic", ["float", "fixed"])
+@pytest.mark.parametrize("rule", RULES)
+def test_the_words_are_those_of_every_window(
+    trained: str, speech: Speech, rule: Decision, arithmetic: str
+) -> None:
+    model = load(trained, arithmetic=arithmetic)
+    sentence = np.concatenate(list(read_blocks(CLIPS / "sentence.flac")))
+    sound = np.concatenate([speech.sound, sentence, one_clip(CLIPS / "yes.flac")])
+    expected, _ = words_of_every_window(model, sound, rule)
+    assert len(expected) >= 5
+    assert assert_same_words(model, sound, rule) > 0
+
+
+def restless_model(seed: int) -> Model:
+    """Return a random model whose answers change often between very sure and not sure."""
+    config = Config(dim=16, heads=2, mlp=32, layers=1, labels=WORDS)
+    tensors = dict(random_tensors(config, seed))
+    tensors["head.weight"] = tensors["head.weight"] * np.float32(20)
+    return Model(config, Engine(config, tensors))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_restless_model(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    loudness = np.repeat(10.0 ** rng.uniform(-4, -0.5, 40), 4_000)
+    sound = (loudness * rng.normal(0, 1, len(loudness))).astype(np.float32)
+    model = restless_model(seed)
+    for rule in RULES:
+        assert_same_words(model, sound, rule)
+
+
+def test_noise_needs_one_window_of_a_span(trained: str) -> None:
+    """The first windows are all computed, then every fifth."""
+    sound = np.random.default_rng(3).normal(0, 0.02, 16_000 * 12).astype(np.float32)
+    model = load(trained)
+    spotter = Spotter(model, decision=RULES[0])
+    assert spotter.push(sound) == []
+    total = spotter.meter.total
+    assert total.windows == 110  # of 111: the last one waits
+    assert total.computed == 5 + 21
+
+
+def test_silence_that_waits_is_still_reused(trained: str) -> None:
+    spotter = Spotter(load(trained), decision=RULES[0])
+    spotter.push(np.zeros(16_000 * 5, np.float32))
+    assert spotter.meter.total.computed == 1
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=5, max_size=5), st.floats(0.85, 1))
+def test_a_mean_needs_each_of_its_windows(values: list[float], on: float) -> None:
+    rule = Decision(smooth=5, on=on, off=on)
+    needed = rule.needed(("_silence_", "yes"))
+    assert needed is not None
+    assert needed[0] > 1
+    scores = np.array(values, np.float32)
+    if scores.mean() >= np.float32(on):
+        assert scores.min() >= needed[1]
+
+
+CHANGES = [{"on": 0.5}, {"smooth": 1}, {"patience": 9}, {"hop": 0.5}, {"words": {"yes": 0.5}}]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_rules_that_need_every_window(change: dict[str, float]) -> None:
+    """The bound excludes nothing, or windows would come too late, or they are far apart."""
+    assert replace(RULES[0], **change).needed(WORDS) is None  # type: ignore[arg-type]
+
+
+def test_windows_that_do_not_overlap_are_refused(trained: str) -> None:
+    model = load(trained)
+    values = np.full(len(model.labels), 0.5, np.float32)
+    options = {"hop": 50, "reuse": 0.0, "onset": 98, "outliers": 0, "word_posteriors": values}
+    with pytest.raises(DeltakwtError):
+        model.engine.stream_runner(DENSE, span=3, needed=values, **options)  # type: ignore[arg-type]
+    with pytest.raises(DeltakwtError, match="one value per label"):
+        model.engine.stream_runner(DENSE, span=2, needed=values[1:], **options)  # type: ignore[arg-type]
+
+
+def test_a_window_that_passes_has_a_sure_word(trained: str) -> None:
+    """What is computed of noise shows why: no word comes near the bound."""
+    sound = np.random.default_rng(3).normal(0, 0.02, 16_000 * 3).astype(np.float32)
+    model = load(trained)
+    needed = RULES[0].needed(model.labels)
+    logits = StreamRunner(model, model.setting, RULES[0]).push(sound)
+    assert (posteriors(logits) < needed).all()

@@ -1,0 +1,76 @@
+"""docs/reproduction.md: its commands run, and every claim has a verdict and a command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, Run
+
+PAGE = (PROJECT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+DATA = ("speech_commands_test_set_v0.02", "speech_commands_v0.01")
+QUICK = {  # the same commands on few clips
+    "sweep": ["--subset", "12", "--trials", "3", "--least-accuracy", "0", "--adjust-clips", "16"],
+    "report": ["--limit", "8", "--recordings", "0"],
+    "models": ["--clips", "4"],
+}
+
+
+def commands() -> list[list[str]]:
+    """The deltakwt commands of the page, downloads left out."""
+    blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    lines = "\n".join(blocks).replace("\\\n", " ").splitlines()
+    split = [shlex.split(line, comments=True) for line in lines]
+    ours = [words[1:] for words in split if words and words[0] == "deltakwt"]
+    return [words for words in ours if not {"pull", "get"} & set(words[:2])]
+
+
+def test_the_commands_run(
+    deltakwt: Run,
+    arm_kwt1: Path,
+    test_set: Path,
+    full_set: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for name, folder in zip(DATA, (test_set, full_set), strict=True):
+        (tmp_path / "data" / name).symlink_to(folder)
+    named = {"arm-kwt-1": str(arm_kwt1)}
+    assert [words[0] for words in commands()] == [
+        "sweep",
+        "report",
+        "eval",
+        "macs",
+        "macs",
+        "models",
+    ]
+    for words in commands():
+        done = deltakwt(*(named.get(word, word) for word in words), *QUICK.get(words[0], []))
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "The paper's sweep" in page or "The paper&#x27;s sweep" in page
+
+
+def tables() -> list[list[list[str]]]:
+    """The tables of the claims: rows of cells, the head first."""
+    text = PAGE.split("## Every claim")[1].split("## Differences")[0]
+    found: list[list[list[str]]] = []
+    for paragraph in text.split("\n\n"):
+        lines = [line for line in paragraph.splitlines() if line.startswith("|")]
+        if lines:
+            found.append([[c.strip() for c in line.strip("|").split("|")] for line in lines])
+    return found
+
+
+def test_every_claim_has_a_verdict_and_a_command() -> None:
+    assert sum(len(table) - 2 for table in tables()) >= 30
+    for head, _, *rows in tables():
+        assert head[-2:] == ["verdict", "command"]
+        for row in rows:
+            assert len(row) == len(head), row
+            assert row[-2], row
+            assert row[-1], row
