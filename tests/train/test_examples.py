@@ -15,15 +15,13 @@ from deltakwt.train.augment import Recipe
 from deltakwt.train.examples import (
     SILENT,
     SPEECH,
-    HardNegatives,
     ShardMaker,
     TrainingShard,
-    TrainingSound,
     WordClips,
     clips_of_split,
-    silence,
     validation_clips,
 )
+from deltakwt.train.negatives import HardNegatives, TrainingSound, silence_of, sound_cuts
 from deltakwt.train.plan import Plan
 
 CLEAN = Recipe(
@@ -130,8 +128,12 @@ def test_hard_negatives_are_added_replayed_and_dropped() -> None:
     pool = HardNegatives()
     pool.update(np.arange(300), np.full(300, 0.5))
     assert len(pool.scores) == 300
-    drawn = pool.draw(4000, 0.4, 10**9, torch.Generator().manual_seed(0))
-    assert np.mean(drawn < 300) == pytest.approx(0.4, abs=0.04)
+    rng = torch.Generator().manual_seed(0)
+    places = torch.full((4000,), 10**9)
+    replayed = pool.replay(places, 0.4, range(300), rng)
+    assert replayed.double().mean() == pytest.approx(0.4, abs=0.04)
+    assert torch.equal(replayed, places < 300)
+    assert not pool.replay(places, 0.4, range(150), rng).any()  # too few of them
     pool.update(np.array([0, 1, 999]), np.array([0.01, 0.08, 0.08]))
     assert 0 not in pool.scores  # learned
     assert pool.scores[1] == 0.08  # not yet
@@ -149,7 +151,8 @@ def test_a_full_pool_drops_its_easiest_places(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_silence_is_sound_of_every_level_and_digital_zero(material: TrainingSound) -> None:
-    clips = silence(material.sounds, 400, 16_000, torch.Generator().manual_seed(0))
+    rng = torch.Generator().manual_seed(0)
+    clips = silence_of(sound_cuts(material.sounds, 400, RAW_SAMPLES, rng), 400, rng)
     power = clips.square().mean(1).sqrt()
     assert 20 < int((power == 0).sum()) < 90
     levels = power[power > 0].log10()

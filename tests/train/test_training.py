@@ -21,8 +21,9 @@ from deltakwt.core.model import load
 from deltakwt.data.sources import DataSource, write_source
 from deltakwt.train import checkpoint, loop
 from deltakwt.train.bank import Bank, make_bank, standardise
-from deltakwt.train.examples import HardNegatives, ShardMaker
+from deltakwt.train.examples import ShardMaker
 from deltakwt.train.loop import Progress, Trainer
+from deltakwt.train.negatives import HardNegatives
 from deltakwt.train.net import Kwt
 from deltakwt.train.plan import Plan, with_negatives
 from deltakwt.train.training import NoReporter, TrainingRequest, train
@@ -143,7 +144,7 @@ TWO_PROCESSES = """
 import json, sys
 from pathlib import Path
 from deltakwt.train import loop
-from deltakwt.train.examples import HardNegatives
+from deltakwt.train.negatives import HardNegatives
 from deltakwt.train.plan import Plan
 from deltakwt.train.training import TrainingRequest, train
 HardNegatives.FEWEST = 2

@@ -57,12 +57,22 @@ class Recordings:
             file, offset = (file + 1) % len(self.files), 0
         return out
 
-    def cut_file(self, file: int, part: float, count: int) -> Int16:
-        """Return `count` samples of one file at `part` (0 to 1) of it; a short file is repeated."""
+    def place_in_file(self, file: int, part: float, count: int) -> int:
+        """Return the place at `part` (0 to 1) of one file from which `count` samples fit into it."""
+        spare = max(0, int(self.length[file]) - count)
+        return int(self.ends[file] - self.length[file]) + int(part * spare)
+
+    def cut_inside(self, place: int, count: int) -> Int16:
+        """Return `count` samples of the file at `place`, from there on if they fit into it.
+
+        Otherwise the cut begins earlier; a file that is too short is repeated.
+        """
+        file = int(np.searchsorted(self.ends, place, "right"))
         spare = int(self.length[file]) - count
         if spare <= 0:
             return np.resize(self._samples(file, 0, count), count)
-        return self._samples(file, int(part * spare), count)
+        offset = int(place - self.ends[file] + self.length[file])
+        return self._samples(file, min(offset, spare), count)
 
     def clips(self, rows: Places) -> Int16:
         """(n, 16000): the first second of each of these files; zero for a negative row."""

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from deltakwt.core.errors import DeltakwtError, DiskFailed
-from deltakwt.train.examples import HardNegatives
+from deltakwt.train.negatives import HardNegatives
 from deltakwt.train.plan import Plan
 
 NAME = "checkpoint.safetensors"

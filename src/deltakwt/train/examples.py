@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,22 +17,12 @@ from deltakwt.data.speech_commands import split_of
 from deltakwt.train import augment
 from deltakwt.train.augment import MARGIN, RAW_SAMPLES
 from deltakwt.train.features import front_end_settings, masks, mel_energies, mfcc, some_frames
+from deltakwt.train.negatives import HardNegatives, Negatives, TrainingSound, floats, sound_cuts
 from deltakwt.train.plan import Plan
 
 SILENT, SPEECH = -1, -2  # in place of a row: a sound or a cut of speech that is drawn later
 FEWEST_CLIPS = 5  # training clips of a word
 SOFT_SHIFT = 4_000  # a teacher's answer holds for a word that moved by less than this (samples)
-BABBLE = (3, 8)  # voices: at least 3, fewer than 8
-
-
-@dataclass(frozen=True)
-class TrainingSound:
-    """The sound of one split: words, and optionally speech, other sounds and rooms."""
-
-    clips: Recordings  # words of all splits; `WordClips` says which belong to a split
-    speech: Recordings = field(default_factory=Recordings)
-    sounds: tuple[Recordings, ...] = ()  # one per folder, each drawn equally often
-    rooms: Tensor | None = None  # (n, 12800) impulse responses
 
 
 @dataclass(frozen=True)
@@ -106,55 +96,6 @@ def check(training: WordClips, validation: WordClips, has_speech: bool = False) 
         )
 
 
-class HardNegatives:
-    """Places in the training speech on which the model fired. They are replayed until learned."""
-
-    FIRED, LEARNED = 0.12, 0.04  # keyword probability that adds a place, and that removes it
-    MOST, DROPPED = 30_000, 6_000  # a full pool drops its easiest places
-    FEWEST = 200  # places needed before any is replayed
-    JITTER = 800  # samples by which a replayed place moves
-
-    def __init__(self) -> None:
-        self.scores: dict[int, float] = {}  # place -> last keyword probability
-        self._order: list[int] | None = None
-
-    def update(self, places: NDArray[np.int64], scores: NDArray[np.float64]) -> None:
-        """Add, keep or remove the places of a batch by the model's keyword probabilities."""
-        for place, score in zip(places.tolist(), scores.tolist(), strict=True):
-            if score > self.FIRED or (place in self.scores and score >= self.LEARNED):
-                self.scores[place] = score
-            else:
-                self.scores.pop(place, None)
-        if len(self.scores) > self.MOST:
-            for place in sorted(self.scores, key=lambda key: self.scores[key])[: self.DROPPED]:
-                del self.scores[place]
-        self._order = None
-
-    def draw(self, count: int, share: float, total: int, rng: Generator) -> NDArray[np.int64]:
-        """Return (count,) places: `share` of them from the pool, the others drawn at random."""
-        places = (torch.rand(count, generator=rng, dtype=torch.float64) * total).long()
-        replay = torch.rand(count, generator=rng) < share
-        index = torch.rand(count, generator=rng, dtype=torch.float64)
-        if len(self.scores) > self.FEWEST:
-            self._order = self._order or list(self.scores)
-            pool = torch.tensor(self._order)
-            places = torch.where(replay, pool[(index * len(pool)).long()], places)
-        return places.numpy()
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the pool as tensors for the checkpoint."""
-        places = torch.tensor(list(self.scores), dtype=torch.int64)
-        scores = torch.tensor(list(self.scores.values()), dtype=torch.float64)
-        return {"places": places, "scores": scores}
-
-    @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor]) -> HardNegatives:
-        pool = cls()
-        pairs = zip(tensors["places"].tolist(), tensors["scores"].tolist(), strict=True)
-        pool.scores = dict(pairs)
-        return pool
-
-
 @dataclass(frozen=True)
 class TrainingShard:
     """The input of one forward pass."""
@@ -165,7 +106,7 @@ class TrainingShard:
     negative: Tensor  # (B,) bool: running speech or silence, whose weight in the loss grows
     taught: Tensor  # (B,) bool: a teacher's answer is known
     answers: Tensor  # (B, labels) the teachers' answers; zero where not known
-    places: NDArray[np.int64]  # (B,) place in the speech, -1 for all other examples
+    places: NDArray[np.int64]  # (B,) place in the speech or the sounds, -1 for other examples
     chosen: Tensor | None  # frames to use; None: all
     scale: float  # factor of the thresholds in the loop
 
@@ -182,8 +123,8 @@ class ShardMaker:
         device: torch.device,
         answers: tuple[Places, Tensor] | None = None,  # rows, and the teachers' answers to them
     ) -> None:
-        self.plan, self.task, self.material, self.hard = plan, task, material, hard
-        self.device = device
+        self.plan, self.task, self.material = plan, task, material
+        self.device, self.negatives = device, Negatives(plan, material, hard)
         self.unknown = plan.labels.index(UNKNOWN) if UNKNOWN in plan.labels else -1
         self.answers = torch.zeros(0, len(plan.labels)) if answers is None else answers[1]
         self.answer_of = {} if answers is None else {int(r): n for n, r in enumerate(answers[0])}
@@ -206,7 +147,7 @@ class ShardMaker:
         shift, cut = self._shifts(raw, keyword, speech, rate, rng)
         clear = augment.place_clips(raw, shift, rate)
         clear = augment.add_rooms(clear, self.material.rooms, recipe.room_chance, rng)
-        background, talker = self._backgrounds(len(rows), rng)
+        background, talker = self.negatives.backgrounds(len(rows), rng)
         ratio = augment.snr_levels(talker, recipe, rng)
         ratio = torch.where(word | speech, ratio, torch.inf)
         clips = augment.mix(clear, background, ratio)
@@ -236,21 +177,14 @@ class ShardMaker:
         )
 
     def _raw(self, rows: Places, rng: Generator) -> tuple[Tensor, NDArray[np.int64]]:
-        """Return sound (B, 24000) with a margin at both ends, and the places of speech cuts."""
+        """Return sound (B, 24000) with a margin at both ends, and the places of the negatives."""
         raw = torch.zeros(len(rows), RAW_SAMPLES)
-        raw[:, MARGIN:-MARGIN] = _floats(self.material.clips.clips(rows))
+        raw[:, MARGIN:-MARGIN] = floats(self.material.clips.clips(rows))
         places = np.full(len(rows), -1)
         if len(silent := np.flatnonzero(rows == SILENT)):
-            raw[silent] = silence(self.material.sounds, len(silent), RAW_SAMPLES, rng)
+            raw[silent], places[silent] = self.negatives.silence(len(silent), rng)
         if len(spoken := np.flatnonzero(rows == SPEECH)):
-            speech, count = self.material.speech, len(spoken)
-            drawn = self.hard.draw(count, self.plan.hard_share, speech.samples, rng)
-            jitter = torch.randint(-self.hard.JITTER, self.hard.JITTER, (count,), generator=rng)
-            starts = drawn + jitter.numpy() - MARGIN
-            cuts = _floats(np.stack([speech.cut(int(at), RAW_SAMPLES) for at in starts]))
-            piece = torch.rand(count, generator=rng) < self.plan.recipe.piece_chance
-            raw[spoken] = torch.where(piece[:, None], augment.isolate_pieces(cuts, rng), cuts)
-            places[spoken] = np.where(piece.numpy(), -1, drawn)
+            raw[spoken], places[spoken] = self.negatives.speech(len(spoken), rng)
         return raw, places
 
     def _shifts(
@@ -266,27 +200,6 @@ class ShardMaker:
         cut = keyword & (torch.rand(count, generator=rng) < chance)
         return torch.where(keyword, torch.where(cut, away, whole), free), cut
 
-    def _backgrounds(self, count: int, rng: Generator) -> tuple[Tensor, Tensor]:
-        """Return (B, 16000) sounds (60%), babble (20%), a talker (10%), noise; (B,) talker."""
-        kind = torch.rand(count, generator=rng)
-        speech = self.material.speech
-        background = sound_cuts(self.material.sounds, count, CLIP_SAMPLES, rng)
-        noise = 0.03 * augment.coloured_noise(count, CLIP_SAMPLES, rng)
-        background = torch.where(kind[:, None] < 0.9, background, noise)
-        voices = torch.randint(*BABBLE, (count,), generator=rng)
-        talker = (
-            (kind >= 0.8) & (kind < 0.9) if speech.files else torch.zeros(count, dtype=torch.bool)
-        )
-        for row in torch.nonzero((kind >= 0.6) & (kind < 0.9))[:, 0].tolist():
-            if not speech.files:
-                break
-            number = 1 if talker[row] else int(voices[row])
-            places = torch.rand(number, generator=rng, dtype=torch.float64) * speech.samples
-            cuts = _floats(np.stack([speech.cut(int(at), CLIP_SAMPLES) for at in places]))
-            level = cuts.square().mean(1, keepdim=True).sqrt() + 50 / 32768
-            background[row] = (cuts / level).sum(0)
-        return background, talker
-
     def _answers(self, rows: Places, usable: Tensor) -> tuple[Tensor, Tensor]:
         """Return (B,) bool and (B, labels): the teachers' answers where they are known."""
         index = torch.tensor([self.answer_of.get(int(row), -1) for row in rows])
@@ -294,31 +207,6 @@ class ShardMaker:
         answers = torch.zeros(len(rows), len(self.plan.labels))
         answers[taught] = self.answers[index[taught]]
         return taught, answers
-
-
-def sound_cuts(sounds: Sequence[Recordings], count: int, samples: int, rng: Generator) -> Tensor:
-    """Return cuts (count, samples): each folder and each file equally often; noise if none."""
-    if not sounds:
-        return 0.3 * augment.coloured_noise(count, samples, rng)
-    draws = torch.rand(count, 3, generator=rng, dtype=torch.float64).tolist()
-    cuts = np.empty((count, samples), np.int16)
-    for row, (folder, file, part) in enumerate(draws):
-        chosen = sounds[int(folder * len(sounds))]
-        cuts[row] = chosen.cut_file(int(file * len(chosen.files)), part, samples)
-    return _floats(cuts)
-
-
-def silence(sounds: Sequence[Recordings], count: int, samples: int, rng: Generator) -> Tensor:
-    """Return (count, samples): recorded sounds (78%), synthetic noise (10%), digital zero (12%).
-
-    Levels are drawn down to -80 dB: a quiet room is silence, and so is a running tap.
-    """
-    kind = torch.rand(count, 1, generator=rng)
-    recorded = sound_cuts(sounds, count, samples, rng)
-    level = 10 ** (-4 * torch.rand(count, 1, generator=rng) ** 1.5)
-    noise = 0.1 * augment.coloured_noise(count, samples, rng)
-    clips = torch.where(kind < 0.78, recorded, noise) * level
-    return torch.where(kind < 0.88, clips, 0.0).clamp(-1, 1)
 
 
 def validation_clips(
@@ -329,7 +217,7 @@ def validation_clips(
     Half of the silence is digital zero, half recorded sound at all levels.
     """
     rows, labels = words.epoch(seed, 0)
-    clips = _floats(material.clips.clips(rows))
+    clips = floats(material.clips.clips(rows))
     silent = torch.from_numpy(rows == SILENT).nonzero()[:, 0][::2]
     rng = Generator().manual_seed(seed)
     if len(silent):
@@ -343,8 +231,4 @@ def validation_speech(material: TrainingSound, count: int, seed: int = 0) -> Ten
     if not material.speech.files:
         return torch.zeros(0, CLIP_SAMPLES)
     places = np.random.default_rng(seed).integers(0, material.speech.samples, count)
-    return _floats(np.stack([material.speech.cut(int(at), CLIP_SAMPLES) for at in places]))
-
-
-def _floats(samples: NDArray[np.int16]) -> Tensor:
-    return torch.from_numpy(samples.astype(np.float32)).div_(32768)
+    return floats(np.stack([material.speech.cut(int(at), CLIP_SAMPLES) for at in places]))

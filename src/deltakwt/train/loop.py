@@ -27,12 +27,12 @@ from deltakwt.train.distil import HINT, hint_loss, layerwise_loss
 from deltakwt.train.examples import (
     ShardMaker,
     TrainingShard,
-    TrainingSound,
     WordClips,
     validation_clips,
     validation_speech,
 )
 from deltakwt.train.features import plain_features
+from deltakwt.train.negatives import TrainingSound
 from deltakwt.train.net import Kwt, Rewrite, keep
 from deltakwt.train.parallel import World
 from deltakwt.train.plan import Plan
@@ -217,12 +217,12 @@ class Trainer:
 
     def _update_hard_negatives(self, fired: Tensor) -> None:
         """Update the pool, which is the same in every process, with the cuts of this batch."""
-        if not self.plan.speech_share or self.plan.bank:
+        if self.plan.bank:
             return
         fired = self.world.sum(fired)
-        spoken = fired[fired[:, 0] > 0]
-        places = (spoken[:, 0] - 1).long().numpy()
-        self.state.hard.update(places, spoken[:, 1].numpy())
+        negative = fired[fired[:, 0] > 0]
+        places = (negative[:, 0] - 1).long().numpy()
+        self.state.hard.update(places, negative[:, 1].numpy())
 
     def _loss(self, shard: TrainingShard, part: float) -> tuple[Tensor, Tensor | None]:
         """Return the sum of the losses of a shard, and the logits if there are any."""

@@ -28,15 +28,10 @@ from deltakwt.train.bank import Bank, make_bank, standardise
 from deltakwt.train.calibrate import calibrate, fold_temperature
 from deltakwt.train.checkpoint import State
 from deltakwt.train.distil import as_tensors, hint_maps, load_net, soft_answers
-from deltakwt.train.examples import (
-    HardNegatives,
-    ShardMaker,
-    TrainingSound,
-    check,
-    clips_of_split,
-)
+from deltakwt.train.examples import ShardMaker, check, clips_of_split
 from deltakwt.train.grow import grow
 from deltakwt.train.loop import Data, Guides, Progress, Trainer
+from deltakwt.train.negatives import HardNegatives, TrainingSound
 from deltakwt.train.net import Kwt
 from deltakwt.train.parallel import World
 from deltakwt.train.plan import Plan
