@@ -374,6 +374,25 @@ def test_the_choice_takes_negatives_into_account() -> None:
     assert (loose.score.miss_percent, loose.false_per_hour) == (0, 600)
 
 
+def test_every_word_can_have_a_threshold_of_its_own() -> None:
+    """Speech resembles a weak "no"; a high threshold for "no" alone keeps the weak "yes"."""
+    rows, speech = silence(), silence()
+    rows[100:106, 1] = 5.2  # a weak yes
+    rows[300:306, 2] = 9  # a sure no
+    for start in range(50, 550, 50):
+        speech[start : start + 6, 2] = 6.2
+    truth = [spoken("yes", 10.3, 10.8), spoken("no", 30.3, 30.8)]
+    negatives = Negatives(Path("speech"), [], {}, samples=60 * 16_000)
+    negatives._words.append(frozenset())
+    negatives._starts.append(0)
+    kept = result_of(rows, speech)
+    _, one = choose(kept, truth, 0.1, Decision(), negatives=[negatives])
+    assert (one.score.miss_percent, one.false_per_hour) == (50, 0)
+    decision, own = choose(kept, truth, 0.1, Decision(), negatives=[negatives], per_word=True)
+    assert (own.score.miss_percent, own.false_per_hour) == (0, 0)
+    assert decision.words["yes"] < decision.words["no"]
+
+
 def test_chosen_settings_are_the_models_own(random_model: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(random_model, tmp_path / "mine")
     model = load(folder)

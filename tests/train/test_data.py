@@ -89,8 +89,10 @@ def test_a_cut_runs_through_following_files_in_a_circle(tmp_path: Path) -> None:
     np.testing.assert_array_equal(speech.cut(95, 60), np.arange(95, 155))
     np.testing.assert_array_equal(speech.cut(170, 20), [*range(170, 180), *range(10)])
     np.testing.assert_array_equal(speech.cut(-5, 5), np.arange(175, 180))
-    np.testing.assert_array_equal(speech.cut_file(1, 1.0, 10), np.arange(140, 150))
-    np.testing.assert_array_equal(speech.cut_file(2, 0.3, 40), [*range(150, 180), *range(150, 160)])
+    assert [speech.place_in_file(*at) for at in ((1, 1.0, 10), (2, 0.3, 40))] == [140, 150]
+    np.testing.assert_array_equal(speech.cut_inside(140, 10), np.arange(140, 150))
+    np.testing.assert_array_equal(speech.cut_inside(148, 10), np.arange(140, 150))
+    np.testing.assert_array_equal(speech.cut_inside(160, 40), [*range(150, 180), *range(150, 160)])
     last = speech.subset(np.array([False, False, True]))
     np.testing.assert_array_equal(last.cut(25, 10), [*range(175, 180), *range(150, 155)])
     both = join([last, speech])

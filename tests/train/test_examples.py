@@ -11,7 +11,7 @@ import torch
 
 from deltakwt.data.cache import open_clips, open_recordings
 from deltakwt.data.recordings import join
-from deltakwt.train.augment import Recipe
+from deltakwt.train.augment import RAW_SAMPLES, Recipe
 from deltakwt.train.examples import (
     SILENT,
     SPEECH,
@@ -69,17 +69,22 @@ def test_the_same_number_gives_the_same_shard(
     assert not torch.equal(first.features, other.features)
 
 
-def test_speech_has_places_and_only_speech_and_silence_are_negatives(
+def test_speech_and_sounds_have_places_and_only_they_are_negatives(
     toy_plan: Plan, material: TrainingSound, task: WordClips
 ) -> None:
-    rows = np.array([SPEECH] * 20 + [SILENT] * 4 + task.wanted[:4].tolist())
-    labels = np.array([1] * 20 + [0] * 4 + task.wanted_label[:4].tolist())
+    rows = np.array([SPEECH] * 20 + [SILENT] * 20 + task.wanted[:4].tolist())
+    labels = np.array([1] * 20 + [0] * 20 + task.wanted_label[:4].tolist())
     shard = make(replace(toy_plan, recipe=CLEAN), material, rows, labels)
     spoken = shard.places[:20]
     assert (spoken >= 0).sum() >= 14  # the others are pieces, which have no place
     assert spoken.max() < material.speech.samples
-    assert (shard.places[20:] == -1).all()
-    assert shard.negative.tolist() == [True] * 24 + [False] * 4
+    sounds = shard.places[20:40]
+    first, length = material.speech.samples, join(material.sounds).samples
+    recorded = sounds[sounds >= 0]  # the others are noise and digital zero
+    assert 10 <= len(recorded) < 20
+    assert first <= recorded.min() <= recorded.max() < first + length
+    assert (shard.places[40:] == -1).all()
+    assert shard.negative.tolist() == [True] * 40 + [False] * 4
     assert shard.labels.tolist() == labels.tolist()
 
 
@@ -152,7 +157,8 @@ def test_a_full_pool_drops_its_easiest_places(monkeypatch: pytest.MonkeyPatch) -
 
 def test_silence_is_sound_of_every_level_and_digital_zero(material: TrainingSound) -> None:
     rng = torch.Generator().manual_seed(0)
-    clips = silence_of(sound_cuts(material.sounds, 400, RAW_SAMPLES, rng), 400, rng)
+    clips, recorded = silence_of(sound_cuts(material.sounds, 400, RAW_SAMPLES, rng), 400, rng)
+    assert 280 < int(recorded.sum()) < 340
     power = clips.square().mean(1).sqrt()
     assert 20 < int((power == 0).sum()) < 90
     levels = power[power > 0].log10()

@@ -91,6 +91,10 @@ def stress(
             " --max-false-accepts.",
         ),
     ] = None,
+    per_word: Annotated[
+        bool,
+        typer.Option("--per-word", help="With --choose: find a threshold for every word."),
+    ] = False,
     write: Annotated[
         bool,
         typer.Option("--write", help="With --choose: write them into the model's config.json."),
@@ -164,6 +168,7 @@ def stress(
             decision_of(loaded),
             negatives=quiet,
             max_false=max_false_accepts,
+            per_word=per_word,
         )
         if write:
             save_decision(loaded, best)

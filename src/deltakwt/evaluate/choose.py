@@ -2,6 +2,10 @@
 
 The logits of the windows are computed once. Every candidate only decides again on them, so a search
 over hundreds of settings takes seconds. Choose on one stream, judge on another.
+
+Words differ: "right" is common in speech, "stop" is not. With `per_word`, every word gets a
+threshold of its own: the one with the fewest misses + price x false accepts of that word. All words
+have the same price, and the search looks for the lowest price with few enough false accepts.
 """
 
 from __future__ import annotations
@@ -9,6 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
 
 from deltakwt.evaluate.negatives import Negatives, pooled
 from deltakwt.evaluate.score import Score, score
@@ -21,6 +29,8 @@ PATIENCE = (0, 1, 2)
 REFRACTORY = (0.8, 1.0)
 ON = [on for on in THRESHOLDS if on >= 0.5][::2]
 OFF = 0.5  # `off` as a share of `on`
+PRICES = [2.0**n / 8 for n in range(11)]  # misses that one false accept is worth
+Means = NDArray[np.float32]
 
 
 def choose(
@@ -31,6 +41,7 @@ def choose(
     *,
     negatives: Sequence[Negatives] = (),
     max_false: float = 1.0,
+    per_word: bool = False,
 ) -> tuple[Decision, CurvePoint]:
     """Return the best smoothing, patience, refractory time and threshold, and their scores.
 
@@ -42,19 +53,41 @@ def choose(
     found: list[tuple[tuple[float, ...], Decision, CurvePoint]] = []
     for smooth in SMOOTH:
         means = [smooth_stream(one.logits, smooth) for one in recordings]
+
+        def point(at: Decision, means: list[Means] = means) -> CurvePoint:
+            events = [r.events_at(at, mean) for r, mean in zip(recordings, means, strict=True)]
+            own = score(events[0], truth, hours)
+            counted = [n.false_accepts(e) for n, e in zip(negatives, events[1:], strict=True)]
+            return CurvePoint(at.on, own, pooled(counted) if counted else None)
+
         for patience, refractory in product(PATIENCE, REFRACTORY):
             shape = replace(base, smooth=smooth, patience=patience, refractory=refractory)
-            curve = []
-            for on in ON:
-                at = with_threshold(shape, on)
-                events = [r.events_at(at, mean) for r, mean in zip(recordings, means, strict=True)]
-                own = score(events[0], truth, hours)
-                counted = [n.false_accepts(e) for n, e in zip(negatives, events[1:], strict=True)]
-                curve.append(CurvePoint(on, own, pooled(counted) if counted else None))
+            curve = [point(with_threshold(shape, on)) for on in ON]
             best = best_point(curve, max_false)
-            found.append((_rank(best, max_false, shape), with_threshold(shape, best.on), best))
-    _, decision, point = min(found, key=lambda one: one[0])
-    return decision, point
+            tried = [(with_threshold(shape, best.on), best)]
+            if per_word:
+                candidates = {_thresholds_at(curve, price): None for price in PRICES}
+                priced = [with_thresholds(shape, words) for words in candidates]
+                tried += [(decision, point(decision)) for decision in priced]
+            found += [(_rank(one, max_false, shape), decision, one) for decision, one in tried]
+    _, decision, chosen = min(found, key=lambda one: one[0])
+    return decision, chosen
+
+
+def _thresholds_at(curve: Sequence[CurvePoint], price: float) -> tuple[tuple[str, float], ...]:
+    """Return each word's threshold with the least misses + price x false accepts of that word.
+
+    An event for another keyword (a confusion) counts like a false accept.
+    """
+
+    def cost(word: str, point: CurvePoint) -> float:
+        own = point.score
+        false = own.false if point.negatives is None else point.negatives.words
+        wrong = sum(n for pair, n in own.confusions.items() if pair.endswith(f"> {word}"))
+        return own.spoken[word] - own.hits[word] + price * (false[word] + wrong)
+
+    words = sorted(curve[0].score.spoken)
+    return tuple((word, min(curve, key=lambda one: cost(word, one)).on) for word in words)
 
 
 def _rank(point: CurvePoint, max_false: float, decision: Decision) -> tuple[float, ...]:
@@ -69,6 +102,11 @@ def _rank(point: CurvePoint, max_false: float, decision: Decision) -> tuple[floa
 
 def _wrong(result: Score) -> int:
     return result.confusions.total() + result.repeats.total()
+
+
+def with_thresholds(decision: Decision, words: Sequence[tuple[str, float]]) -> Decision:
+    """Return the settings with a threshold for each word; the median holds for all others."""
+    return replace(with_threshold(decision, median(on for _, on in words)), words=dict(words))
 
 
 def with_threshold(decision: Decision, on: float) -> Decision:

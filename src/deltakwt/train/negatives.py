@@ -113,14 +113,14 @@ class Negatives:
         Sounds on which the model fired are replayed, less quiet than the others.
         """
         if not self.sounds.files:
-            return silence_of(None, count, rng), np.full(count, -1)
+            return silence_of(None, count, rng)[0], np.full(count, -1)
         first, end = (self.material.speech.samples + n for n in (0, self.sounds.samples))
         places = first + sound_places(self.material.sounds, count, RAW_SAMPLES, rng)
         hard = self.hard.replay(places, self.plan.hard_share, range(first, end), rng)
         starts = (places - first + self._jitter(count, rng)).clamp(0, self.sounds.samples - 1)
         cuts = [self.sounds.cut_inside(at, RAW_SAMPLES) for at in starts.tolist()]
-        clips = silence_of(floats(np.stack(cuts)), count, rng, hard)
-        return clips, np.where(clips.any(1).numpy(), places.numpy(), -1)
+        clips, recorded = silence_of(floats(np.stack(cuts)), count, rng, hard)
+        return clips, torch.where(recorded, places, -1).numpy()
 
     def backgrounds(self, count: int, rng: Generator) -> tuple[Tensor, Tensor]:
         """Return (B, 16000) sounds (60%), babble (20%), a talker (10%), noise; (B,) talker."""
@@ -147,9 +147,7 @@ class Negatives:
         return torch.randint(-self.hard.JITTER, self.hard.JITTER, (count,), generator=rng)
 
 
-def sound_places(
-    sounds: Sequence[Recordings], count: int, samples: int, rng: Generator
-) -> Tensor:
+def sound_places(sounds: Sequence[Recordings], count: int, samples: int, rng: Generator) -> Tensor:
     """Return (count,) places in the joined sounds: each folder and each file equally often."""
     first = np.cumsum([0, *(folder.samples for folder in sounds)])
     places = []
@@ -171,11 +169,12 @@ def sound_cuts(sounds: Sequence[Recordings], count: int, samples: int, rng: Gene
 
 def silence_of(
     recorded: Tensor | None, count: int, rng: Generator, loud: Tensor | None = None
-) -> Tensor:
-    """Return (count, 24000): recorded sounds (78%), synthetic noise (10%), digital zero (12%).
+) -> tuple[Tensor, Tensor]:
+    """Return silence (count, 24000), and (count,) bool: it is a recorded sound.
 
-    Levels are drawn down to -80 dB: a quiet room is silence, and so is a running tap. Sounds that
-    are marked as `loud` (count,) stay recorded sounds, and above -20 dB.
+    78% are recorded sounds, 10% synthetic noise, 12% digital zero. Levels are drawn down to -80 dB:
+    a quiet room is silence, and so is a running tap. Sounds that are marked as `loud` (count,) stay
+    recorded sounds, and above -20 dB.
     """
     kind = torch.rand(count, 1, generator=rng)
     drawn = torch.rand(count, 1, generator=rng)
@@ -185,7 +184,8 @@ def silence_of(
         exponent = torch.where(loud[:, None], -drawn, exponent)
     noise = 0.1 * augment.coloured_noise(count, RAW_SAMPLES, rng)
     clips = torch.where(kind < 0.78, noise if recorded is None else recorded, noise)
-    return torch.where(kind < 0.88, clips * 10**exponent, 0.0).clamp(-1, 1)
+    clips = torch.where(kind < 0.88, clips * 10**exponent, 0.0).clamp(-1, 1)
+    return clips, kind[:, 0] < 0.78
 
 
 def floats(samples: NDArray[np.int16]) -> Tensor:
