@@ -16,7 +16,7 @@ from conftest import CLIPS, Run
 
 import deltakwt as package
 from deltakwt.cli import VERBS, build, common
-from deltakwt.cli.common import run
+from deltakwt.cli.running import run
 
 
 def one_line(text: str) -> bool:
@@ -95,7 +95,7 @@ def test_only_the_module_of_the_wanted_verb_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1][1:-1].replace("'", "").split(", "))
-    shared = {f"deltakwt.cli.{name}" for name in ("common", "exit_codes", "options")}
+    shared = {f"deltakwt.cli.{name}" for name in ("common", "running", "options")}
     assert loaded - shared == {"deltakwt.cli.doctor"}
 
 

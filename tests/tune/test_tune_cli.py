@@ -20,8 +20,7 @@ from postgres import running_server
 from deltakwt.core.config import Config
 from deltakwt.core.model import load
 from deltakwt.data.speech_commands import load_manifest
-from deltakwt.weights.folder import Weights, random_tensors, save_folder
-from deltakwt.weights.profiles import load_profiles
+from deltakwt.weights.folder import Weights, load_profiles, random_tensors, save_folder
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SMALL = Config(dim=16, heads=2, mlp=32, layers=2)

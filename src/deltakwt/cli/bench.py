@@ -9,21 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, fail, load_model, percent, print_json, progress, say, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
     DataOption,
     JsonOption,
     ModelOption,
-    console,
-    fail,
-    load_model,
-    percent,
-    print_json,
-    progress,
-    say,
-    table,
+    SeedOption,
+    claim_folder,
 )
-from deltakwt.cli.options import SeedOption, claim_folder
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import JsonOption, console, note, print_json, progress, say, table
-from deltakwt.cli.options import claim_folder
+from deltakwt.cli.common import console, note, print_json, progress, say, table
+from deltakwt.cli.options import JsonOption, claim_folder
 
 
 def register(app: typer.Typer) -> None:

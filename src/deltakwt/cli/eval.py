@@ -7,24 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, fail, load_model, percent, print_json, progress, say, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
+    ArithmeticOption,
     DataOption,
     JsonOption,
+    LimitOption,
     ModelOption,
     ProfileOption,
+    SeedOption,
+    SplitOption,
     ThreadsOption,
     ThresholdsOption,
-    console,
-    fail,
-    load_model,
-    percent,
-    print_json,
-    progress,
-    say,
-    table,
 )
-from deltakwt.cli.options import ArithmeticOption, LimitOption, SeedOption, SplitOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:

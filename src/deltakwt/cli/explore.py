@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltakwt.cli.common import DEFAULT_MODEL, note, say
+from deltakwt.cli.common import note, say
+from deltakwt.cli.options import DEFAULT_MODEL
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:

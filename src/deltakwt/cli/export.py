@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, load_model, print_json, progress, say, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
     JsonOption,
     ModelOption,
     ProfileOption,
     ThresholdsOption,
-    console,
-    load_model,
-    print_json,
-    progress,
-    say,
-    table,
 )
 from deltakwt.core.errors import DeltakwtError
 
@@ -245,7 +240,7 @@ def _wanted(name: str, kind: str, setting: Setting, hop: float | None, data: Pat
 def _scales(path: Path, weights: Weights, data: Path | None) -> Scales | None:
     """Return the scales of a model; without any, make them from clips of `data`, if given."""
     from deltakwt.data.calibration import calibration_sounds
-    from deltakwt.weights.profiles import load_profiles
+    from deltakwt.weights.folder import load_profiles
     from deltakwt.weights.quantize import quantize
     from deltakwt.weights.registry import file_profiles, find_scales
 

@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, load_model, print_json, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
+    ArithmeticOption,
     ModelOption,
     ProfileOption,
     ThresholdsOption,
-    console,
-    load_model,
-    print_json,
-    table,
 )
-from deltakwt.cli.options import ArithmeticOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:

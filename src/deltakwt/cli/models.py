@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import (
-    DataOption,
-    JsonOption,
-    console,
-    load_model,
-    note,
-    print_json,
-    progress,
-    say,
-    table,
-)
+from deltakwt.cli.common import console, load_model, note, print_json, progress, say, table
+from deltakwt.cli.options import DataOption, JsonOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -83,8 +74,7 @@ def show(model: NameArgument, json: JsonOption = False) -> None:
     is given with the mix of clips on which it was measured.
     """
     from deltakwt.core.macs import dense_macs
-    from deltakwt.weights.folder import config_document, load_weights
-    from deltakwt.weights.profiles import load_profiles
+    from deltakwt.weights.folder import config_document, load_profiles, load_weights
     from deltakwt.weights.registry import default_arithmetic, file_profiles, resolve
 
     path = resolve(model)

@@ -14,6 +14,46 @@ import typer
 
 from deltakwt.core.errors import DeltakwtError
 
+DEFAULT_MODEL = "kwt-1"
+
+ModelOption = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        envvar="DELTAKWT_MODEL",
+        help="Use this model: a name, a model folder, or a .tflite file of the KWT authors.",
+    ),
+]
+DataOption = Annotated[
+    Path,
+    typer.Option(
+        "--data", metavar="DIR", help="Use this Speech Commands folder.", show_default=False
+    ),
+]
+ThresholdsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--thresholds",
+        metavar="VALUES",
+        help="Run with these delta thresholds on the plain front end:"
+        " x_q_k_scores_softmax_heads[_mlpin_mlphidden[_v]], such as 0.2_0.2_0.2_0.05_0.001_0.05.",
+    ),
+]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="Run with this profile of the model, or dense. Default: the model's own.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+ThreadsOption = Annotated[
+    int,
+    typer.Option("--threads", min=0, metavar="N", help="Use this many threads; 0 uses all cores."),
+]
 ArithmeticOption = Annotated[
     str | None,
     typer.Option(

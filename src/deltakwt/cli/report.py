@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, fail, load_model, print_json, progress, say, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
     DataOption,
     JsonOption,
+    LimitOption,
     ModelOption,
     ProfileOption,
+    SeedOption,
+    SplitOption,
     ThreadsOption,
     ThresholdsOption,
-    console,
-    fail,
-    load_model,
-    print_json,
-    progress,
-    say,
-    table,
+    claim_folder,
 )
-from deltakwt.cli.options import LimitOption, SeedOption, SplitOption, claim_folder
 
 if TYPE_CHECKING:
     from deltakwt.report.build import Document
@@ -68,11 +65,11 @@ def report(
     The folder gets every figure as PNG and SVG, every table as CSV, all numbers as JSON, and one
     HTML page with everything inside.
     """
-    from deltakwt.report.build import Request, draw, measure
+    from deltakwt.report.build import ReportRequest, draw, measure
 
     loaded = load_model(model, profile, thresholds, "float")
     claim_folder(out)
-    request = Request(data, out, split, seed, limit, clips, threads, sweep)
+    request = ReportRequest(data, out, split, seed, limit, clips, threads, sweep)
     with progress("measuring") as bar:
         document, sounds = measure(loaded, request, bar.update)
     with progress("drawing") as bar:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltakwt.cli.common import JsonOption, print_json
+from deltakwt.cli.common import print_json
+from deltakwt.cli.options import JsonOption
 
 if TYPE_CHECKING:
     import numpy as np

@@ -7,20 +7,18 @@ from typing import Annotated
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, fail, load_model, print_json, progress, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
     DataOption,
     JsonOption,
+    LimitOption,
     ModelOption,
+    ProfilesOption,
+    SeedOption,
+    SplitOption,
     ThreadsOption,
-    console,
-    fail,
-    load_model,
-    print_json,
-    progress,
-    table,
 )
-from deltakwt.cli.options import LimitOption, ProfilesOption, SeedOption, SplitOption
 
 
 def register(app: typer.Typer) -> None:

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltakwt.cli.common import DEFAULT_MODEL, ModelOption, ProfileOption, ThreadsOption
-from deltakwt.cli.options import ArithmeticOption
+from deltakwt.cli.options import (
+    DEFAULT_MODEL,
+    ArithmeticOption,
+    ModelOption,
+    ProfileOption,
+    ThreadsOption,
+)
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 
 if TYPE_CHECKING:
@@ -97,8 +102,8 @@ def wyoming(
         from deltakwt.serve import wyoming as server
     except ModuleNotFoundError as error:
         raise _missing(error, "wyoming") from None
-    from deltakwt.serve.address import parse_uri
     from deltakwt.serve.limits import Limits
+    from deltakwt.serve.service import parse_uri
 
     parse_uri(uri)
     limits = Limits(max_clients, max_message, max_buffered, max_ahead, idle, stall)
@@ -147,8 +152,8 @@ def http(
         from deltakwt.serve import http as server
     except ModuleNotFoundError as error:
         raise _missing(error, "starlette", "uvicorn", "websockets") from None
-    from deltakwt.serve.address import parse_uri
     from deltakwt.serve.limits import Limits
+    from deltakwt.serve.service import parse_uri
 
     parse_uri(uri)
     token = _token(token_file)

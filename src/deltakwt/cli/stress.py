@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import (
-    DEFAULT_MODEL,
-    DataOption,
-    JsonOption,
-    ModelOption,
-    console,
-    fail,
-    load_model,
-    print_json,
-    progress,
-    table,
-)
+from deltakwt.cli.common import console, fail, load_model, print_json, progress, table
 from deltakwt.cli.listen import (
     HopOption,
     OnOption,
@@ -29,7 +18,16 @@ from deltakwt.cli.listen import (
     decision_settings,
     second_stage,
 )
-from deltakwt.cli.options import ArithmeticOption, ProfilesOption, SeedOption, SplitOption
+from deltakwt.cli.options import (
+    DEFAULT_MODEL,
+    ArithmeticOption,
+    DataOption,
+    JsonOption,
+    ModelOption,
+    ProfilesOption,
+    SeedOption,
+    SplitOption,
+)
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:

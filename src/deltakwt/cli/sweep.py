@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, fail, load_model, print_json, progress, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
     DataOption,
     JsonOption,
     ModelOption,
-    console,
-    fail,
-    load_model,
-    print_json,
-    progress,
-    table,
+    SeedOption,
+    claim_folder,
 )
-from deltakwt.cli.options import SeedOption, claim_folder
 from deltakwt.cli.tune_show import (
     command,
     list_failed,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from deltakwt.cli.common import JsonOption, ThreadsOption
+from deltakwt.cli.options import JsonOption, ThreadsOption
 from deltakwt.core.errors import DeltakwtError
 
 

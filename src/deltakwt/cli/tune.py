@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import fail, load_model, print_json, progress
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
     DataOption,
     JsonOption,
     ModelOption,
-    fail,
-    load_model,
-    print_json,
-    progress,
+    SeedOption,
+    claim_folder,
+    with_options,
 )
-from deltakwt.cli.options import SeedOption, claim_folder, with_options
 from deltakwt.cli.quantize import quantize_if_possible
 from deltakwt.cli.sweep import SweepArguments, sweep
 from deltakwt.cli.tune_show import (

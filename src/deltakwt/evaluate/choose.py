@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
-from deltakwt.evaluate.negatives import Negatives, pooled
+from deltakwt.evaluate.negatives import NegativeStream, pooled
 from deltakwt.evaluate.score import Score, score
 from deltakwt.evaluate.streams import Spoken
 from deltakwt.evaluate.stress import THRESHOLDS, CurvePoint, SettingResult, best_point
@@ -29,7 +29,7 @@ def choose(
     hours: float,
     base: Decision,
     *,
-    negatives: Sequence[Negatives] = (),
+    negatives: Sequence[NegativeStream] = (),
     max_false: float = 1.0,
 ) -> tuple[Decision, CurvePoint]:
     """Return the best smoothing, patience, refractory time and threshold, and their scores.
