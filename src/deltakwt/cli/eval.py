@@ -41,15 +41,19 @@ def evaluate(
     silence: Annotated[
         str,
         typer.Option(
+            metavar="KIND",
             help="Use these silence clips: zero (digital silence, as in the paper) or noise"
-            " (recorded background noise)."
+            " (recorded background noise).",
         ),
     ] = "zero",
     limit: LimitOption = None,
     seed: SeedOption = 0,
     manifest: Annotated[
         Path | None,
-        typer.Option(help="Read the list of clips from this file; write it if it does not exist."),
+        typer.Option(
+            metavar="FILE",
+            help="Read the list of clips from this file; write it if it does not exist.",
+        ),
     ] = None,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,

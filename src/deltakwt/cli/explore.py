@@ -28,13 +28,16 @@ def register(app: typer.Typer) -> None:
 def explore(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Offer these sound files as examples.", show_default=False),
+        typer.Argument(
+            metavar="FILE", help="Offer these sound files as examples.", show_default=False
+        ),
     ] = None,
     models: Annotated[
         list[str] | None,
         typer.Option(
             "--model",
             "-m",
+            metavar="MODEL",
             help="Offer this model: a name, a model folder, or a .tflite file of the KWT authors."
             f" Can be repeated. Default: {DEFAULT_MODEL}, and the other shipped models.",
             show_default=False,
@@ -49,6 +52,7 @@ def explore(
         typer.Option(
             "--input",
             "-i",
+            metavar="FILE",
             help="With --live, read this sound file in real time, or PCM or WAV from stdin ('-').",
         ),
     ] = None,

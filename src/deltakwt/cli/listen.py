@@ -36,28 +36,32 @@ if TYPE_CHECKING:
 HopOption = Annotated[
     float | None,
     typer.Option(
-        help="Compute a window every this many seconds. Default: the model's own, else 0.1."
+        metavar="SECONDS",
+        help="Compute a window every this many seconds. Default: the model's own, else 0.1.",
     ),
 ]
 ReuseOption = Annotated[
     float | None,
     typer.Option(
+        metavar="DIFFERENCE",
         help="Do not compute a window again if no feature differs by more than this from the last"
-        " computed one; 0 is exact. Default: the model's own, else 3."
+        " computed one; 0 is exact. Default: the model's own, else 3.",
     ),
 ]
 OnOption = Annotated[
     float | None,
     typer.Option(
         "--threshold",
+        metavar="SCORE",
         help="Report a word from this score on, 0 to 1, for all words. Default: the model's own.",
     ),
 ]
 VerifyOption = Annotated[
     str | None,
     typer.Option(
+        metavar="NAME",
         help="Confirm each event with a second stage: 'dense', a profile of the model, or another"
-        " model. It must find the same word with a score of at least 0.5."
+        " model. It must find the same word with a score of at least 0.5.",
     ),
 ]
 
@@ -81,6 +85,7 @@ def listen(
         typer.Option(
             "--input",
             "-i",
+            metavar="FILE",
             help="Read this sound file, or raw PCM or WAV from stdin with '-'."
             " Default: the microphone.",
         ),
@@ -91,18 +96,21 @@ def listen(
     raw_format: Annotated[
         str,
         typer.Option(
-            help="Read raw PCM on stdin in this format: u8, s16, s24, s32 or f32, little-endian."
+            metavar="FORMAT",
+            help="Read raw PCM on stdin in this format: u8, s16, s24, s32 or f32, little-endian.",
         ),
     ] = "s16",
     raw_rate: Annotated[
-        int, typer.Option(help="Read raw PCM on stdin at this rate, in Hz.")
+        int, typer.Option(metavar="HZ", help="Read raw PCM on stdin at this rate, in Hz.")
     ] = 16_000,
     raw_channels: Annotated[
-        int, typer.Option(help="Read raw PCM on stdin with this many channels.")
+        int, typer.Option(metavar="N", help="Read raw PCM on stdin with this many channels.")
     ] = 1,
     device: Annotated[
         str | None,
-        typer.Option(help="Use this microphone: its number or a part of its name."),
+        typer.Option(
+            metavar="DEVICE", help="Use this microphone: its number or a part of its name."
+        ),
     ] = None,
     devices: Annotated[
         bool, typer.Option("--devices", help="List the microphones and exit.")
@@ -116,11 +124,16 @@ def listen(
         ),
     ] = None,
     hook_limit: Annotated[
-        float, typer.Option(min=0.1, help="Kill a command of --on after this many seconds.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.1, help="Kill a command of --on after this many seconds."
+        ),
     ] = 10.0,
     save_events: Annotated[
         Path | None,
-        typer.Option(help="Save the sound around each event in this folder, for `review`."),
+        typer.Option(
+            metavar="DIR", help="Save the sound around each event in this folder, for `review`."
+        ),
     ] = None,
     verify: VerifyOption = None,
     hop: HopOption = None,

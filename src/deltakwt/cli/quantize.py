@@ -29,11 +29,15 @@ def quantize(
     ],
     data: DataOption,
     clips: Annotated[
-        int, typer.Option(min=20, help="Use this many clips, a tenth of them recorded noise.")
+        int,
+        typer.Option(
+            metavar="N", min=20, help="Use this many clips, a tenth of them recorded noise."
+        ),
     ] = 200,
     out: Annotated[
         Path | None,
         typer.Option(
+            metavar="DIR",
             help="Write fixed.json to this folder. Default: the model's folder.",
             show_default=False,
         ),

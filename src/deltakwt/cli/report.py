@@ -36,7 +36,10 @@ def register(app: typer.Typer) -> None:
 def report(
     data: DataOption,
     out: Annotated[
-        Path, typer.Option("--out", help="Write figures, tables, JSON and page to this folder.")
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="Write figures, tables, JSON and page to this folder."
+        ),
     ],
     model: ModelOption = DEFAULT_MODEL,
     split: SplitOption = "test",
@@ -46,6 +49,7 @@ def report(
         int,
         typer.Option(
             "--recordings",
+            metavar="N",
             min=0,
             max=200,
             help="Put at most this many recordings into the page; 0 for none.",
@@ -53,7 +57,10 @@ def report(
     ] = 24,
     sweep: Annotated[
         Path | None,
-        typer.Option(help="Show this sweep.json, which `deltakwt sweep` wrote for the same model."),
+        typer.Option(
+            metavar="FILE",
+            help="Show this sweep.json, which `deltakwt sweep` wrote for the same model.",
+        ),
     ] = None,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,
@@ -104,19 +111,22 @@ def _print(document: Document, out: Path) -> None:
 
 def explain(
     file: Annotated[
-        Path, typer.Argument(help="Explain this sound file, of any format and length.")
+        Path,
+        typer.Argument(metavar="FILE", help="Explain this sound file, of any format and length."),
     ],
     model: ModelOption = DEFAULT_MODEL,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
+            metavar="FILE",
             help="Write a .png, .svg, .html or .json file. Default: draw in the terminal.",
         ),
     ] = None,
     at: Annotated[
         float | None,
         typer.Option(
+            metavar="SECONDS",
             min=0,
             help="Explain the second that starts here, in seconds. Default: the second with the"
             " highest score of a word.",

@@ -32,11 +32,13 @@ def robustness(
     profile: ProfilesOption = None,
     sounds: Annotated[
         Path | None,
-        typer.Option(help="Take environmental sounds for the background from this folder."),
+        typer.Option(
+            metavar="DIR", help="Take environmental sounds for the background from this folder."
+        ),
     ] = None,
     speech: Annotated[
         Path | None,
-        typer.Option(help="Take other talkers for the background from this folder."),
+        typer.Option(metavar="DIR", help="Take other talkers for the background from this folder."),
     ] = None,
     split: SplitOption = "test",
     limit: LimitOption = None,

@@ -31,25 +31,45 @@ LogOption = Annotated[
     ),
 ]
 ClientsOption = Annotated[
-    int, typer.Option("--max-clients", min=1, help="Accept at most this many clients at once.")
+    int,
+    typer.Option(
+        "--max-clients", metavar="N", min=1, help="Accept at most this many clients at once."
+    ),
 ]
 MessageOption = Annotated[
-    int, typer.Option("--max-message", min=1024, help="Accept at most this many bytes per message.")
+    int,
+    typer.Option(
+        "--max-message",
+        metavar="BYTES",
+        min=1024,
+        help="Accept at most this many bytes per message.",
+    ),
 ]
 BufferedOption = Annotated[
     int,
-    typer.Option("--max-buffered", min=1024, help="Buffer at most this many bytes per client."),
+    typer.Option(
+        "--max-buffered",
+        metavar="BYTES",
+        min=1024,
+        help="Buffer at most this many bytes per client.",
+    ),
 ]
 AheadOption = Annotated[
     float,
     typer.Option(
-        "--max-ahead", min=0, help="Accept sound this many seconds ahead of real time; 0: no limit."
+        "--max-ahead",
+        metavar="SECONDS",
+        min=0,
+        help="Accept sound this many seconds ahead of real time; 0: no limit.",
     ),
 ]
 IdleOption = Annotated[
     float,
     typer.Option(
-        "--idle", min=0, help="Disconnect after this many seconds without a message; 0: never."
+        "--idle",
+        metavar="SECONDS",
+        min=0,
+        help="Disconnect after this many seconds without a message; 0: never.",
     ),
 ]
 ModelsOption = Annotated[
@@ -57,6 +77,7 @@ ModelsOption = Annotated[
     typer.Option(
         "--model",
         "-m",
+        metavar="MODEL",
         envvar="DELTAKWT_MODEL",
         help="Use this model: a name, a model folder, or a .tflite file. Can be repeated: every"
         f" stream then runs through all of them. Default: {DEFAULT_MODEL}.",
@@ -64,7 +85,12 @@ ModelsOption = Annotated[
 ]
 StallOption = Annotated[
     float,
-    typer.Option("--stall", min=0.1, help="Allow this many seconds to send or read a message."),
+    typer.Option(
+        "--stall",
+        metavar="SECONDS",
+        min=0.1,
+        help="Allow this many seconds to send or read a message.",
+    ),
 ]
 
 
@@ -80,7 +106,10 @@ def register(app: typer.Typer) -> None:
 
 def wyoming(
     uri: Annotated[
-        str, typer.Option(help="Listen on this address: tcp://HOST:PORT or unix:///PATH.")
+        str,
+        typer.Option(
+            metavar="URI", help="Listen on this address: tcp://HOST:PORT or unix:///PATH."
+        ),
     ] = "tcp://127.0.0.1:10400",
     model: ModelsOption = None,
     profile: ProfileOption = None,
@@ -113,7 +142,10 @@ def wyoming(
 
 def http(
     uri: Annotated[
-        str, typer.Option(help="Listen on this address: tcp://HOST:PORT or unix:///PATH.")
+        str,
+        typer.Option(
+            metavar="URI", help="Listen on this address: tcp://HOST:PORT or unix:///PATH."
+        ),
     ] = "tcp://127.0.0.1:10480",
     model: ModelOption = DEFAULT_MODEL,
     profile: ProfileOption = None,
@@ -123,13 +155,16 @@ def http(
     token_file: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="Read the token that clients must send from this file, or from DELTAKWT_TOKEN."
-            " Required if other machines can reach the address."
+            " Required if other machines can reach the address.",
         ),
     ] = None,
     origin: Annotated[
         list[str] | None,
-        typer.Option(help="Allow web pages of this origin. Can be repeated. Default: none."),
+        typer.Option(
+            metavar="ORIGIN", help="Allow web pages of this origin. Can be repeated. Default: none."
+        ),
     ] = None,
     max_clients: ClientsOption = 64,
     max_message: MessageOption = 1 << 20,
@@ -138,10 +173,16 @@ def http(
     idle: IdleOption = 600.0,
     stall: StallOption = 10.0,
     max_body: Annotated[
-        int, typer.Option(min=1024, help="Accept at most this many bytes per posted file.")
+        int,
+        typer.Option(
+            metavar="BYTES", min=1024, help="Accept at most this many bytes per posted file."
+        ),
     ] = 64 << 20,
     max_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Allow this many seconds to receive or process a file.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.1, help="Allow this many seconds to receive or process a file."
+        ),
     ] = 60.0,
 ) -> None:
     """Serve over HTTP: posted sound files, or PCM over a WebSocket.

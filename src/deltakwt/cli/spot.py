@@ -30,6 +30,7 @@ OutOption = Annotated[
     Path | None,
     typer.Option(
         "--out",
+        metavar="FILE",
         help="Write one row per word to this new .parquet or .jsonl file. Run the same command"
         " again to continue after an interruption.",
     ),
@@ -55,8 +56,8 @@ def spot(
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Find words in these sound files. With --out also in folders, in the files of"
-            " a list (.txt, one per line) and of a list on stdin (-).",
+            help="Find words in these sound files. With --out, a folder means all sound files below"
+            " it, a .txt file is a list of paths, one per line, and - is such a list on stdin.",
         ),
     ],
     model: ModelOption = DEFAULT_MODEL,
@@ -80,8 +81,8 @@ def spot(
 
     A window of one second is run every 100 ms, and the words and times are those of `listen`. A
     file of at most one second is decided as one clip. A file that cannot be read is reported, and
-    the others are still searched. With --out, all cores work on very many files and write a table
-    of their words; the same command continues an interrupted search.
+    the others are still searched. With --out, the words of very many files are written to a
+    table, on all cores; the same command continues an interrupted search.
     """
     loaded = load_model(model, profile, thresholds, arithmetic)
     if out is not None or ray is not None:

@@ -41,7 +41,8 @@ def stress(
     noise: Annotated[
         Path | None,
         typer.Option(
-            help="Take the background noise from this folder. Default: _background_noise_ of DATA."
+            metavar="DIR",
+            help="Take the background noise from this folder. Default: _background_noise_ of DATA.",
         ),
     ] = None,
     negatives: Annotated[
@@ -53,21 +54,30 @@ def stress(
         ),
     ] = None,
     split: SplitOption = "test",
-    hours: Annotated[float, typer.Option(help="Make a stream of this length, in hours.")] = 1.0,
+    hours: Annotated[
+        float, typer.Option(metavar="HOURS", help="Make a stream of this length, in hours.")
+    ] = 1.0,
     seed: SeedOption = 1,
     snr: Annotated[
-        float, typer.Option(help="Use this signal-to-noise ratio of the words, in dB.")
+        float,
+        typer.Option(metavar="DB", help="Use this signal-to-noise ratio of the words, in dB."),
     ] = 10.0,
     gap: Annotated[
         tuple[float, float],
-        typer.Option(help="Place words this far apart: shortest and longest time, in seconds."),
+        typer.Option(
+            metavar="SECONDS SECONDS",
+            help="Place words this far apart: shortest and longest time, in seconds.",
+        ),
     ] = (5, 15),
     others: Annotated[
-        float, typer.Option(help="Make this share of the words non-keywords, 0 to 1.")
+        float,
+        typer.Option(metavar="SHARE", help="Make this share of the words non-keywords, 0 to 1."),
     ] = 0.1,
     level: Annotated[
         tuple[float, float],
-        typer.Option(help="Vary the noise between these levels, in dB of full scale."),
+        typer.Option(
+            metavar="DB DB", help="Vary the noise between these levels, in dB of full scale."
+        ),
     ] = (-35, -25),
     hop: HopOption = None,
     reuse: ReuseOption = None,
@@ -76,6 +86,7 @@ def stress(
     max_false_accepts: Annotated[
         float,
         typer.Option(
+            metavar="N",
             min=0,
             help="Allow this many false accepts per hour when a threshold is chosen: on the"
             " negatives, or on the stream if there are none.",
@@ -101,8 +112,8 @@ def stress(
         bool,
         typer.Option(
             "--soak",
-            help="Measure memory growth, drift and a hash of the events of the first profile"
-            " instead.",
+            help="Run the first profile only, and report the growth of memory, the drift of the"
+            " delays, and a hash of the events.",
         ),
     ] = False,
     save: Annotated[
