@@ -149,7 +149,8 @@ class TuneArguments:
     write: Annotated[
         bool,
         typer.Option(
-            "--write/--no-write", help="Write the profiles into the model folder, or into --out."
+            "--write/--no-write",
+            help="Write the profiles into the model folder; with --no-write, into --out.",
         ),
     ] = True
     storage: Annotated[
