@@ -37,7 +37,7 @@ HAS_THRESHOLDS, IS_FIXED = 1, 2  # flags
 ALIGNMENT = 64
 # magic, version, byte order, file size, CRC-32, header size
 START = struct.Struct("<8sIIQII")
-# shape (7) and flags; floor, quantile; smooth, hop, onset, outliers; reuse, maybe, off; smoothed
+# shape (7) and flags; floor, quantile; smooth, hop, onset, outliers; reuse, possible, off; smoothed
 # windows, patience, refractory; text size, reserved; offsets of text, on, thresholds, weights
 REST = struct.Struct("<8I2d4I3f3I2I4Q")
 
