@@ -263,8 +263,9 @@ def tables_source() -> str:
         "/* The front end's tables: window, FFT, mel bands, DCT. */\n"
         '#include "engine.h"\n#include "internal.h"\n\n'
         "const dk_frontend dk_flash_frontend = {\n    &dk_scalar,\n"
-        "    {dk_flash_frontend.dct_data, NULL, DK_BANDS, DK_COEFFICIENTS, DK_DCT_STRIDE,\n"
-        "     DK_F32},\n" + "\n".join(members) + "\n};\n"
+        "    {dk_flash_frontend.dct_data, DK_BANDS, DK_COEFFICIENTS, DK_DCT_STRIDE, DK_F32},\n"
+        + "\n".join(members)
+        + "\n};\n"
     )
 
 
