@@ -192,7 +192,7 @@ def test_a_study_of_another_model_is_refused(
     assert_one_line(deltakwt("tune", "--model", other, *quick, "--join", "none"), "no such study")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
     """The URL of a PostgreSQL server."""
     with running_server() as server:

@@ -1,4 +1,4 @@
-"""`deltakwt explore`: a page that shows what a model hears and computes."""
+"""`deltakwt explore`: a page that shows what a model computes for a sound."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def explore(
         bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
     ] = True,
 ) -> None:
-    """Show what a model hears and computes, in the browser.
+    """Show what a model computes for a sound, in the browser.
 
     The page is served on this machine only, at a random port and address. Ctrl-C ends it.
     """
