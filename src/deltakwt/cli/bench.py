@@ -90,7 +90,7 @@ def bench(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Measure the time of a model in this engine and in other runtimes.
+    """Time a model in this engine and in other runtimes.
 
     One core is used, and one clip is run at a time.
     """
