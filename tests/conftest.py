@@ -34,6 +34,19 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 PROJECT = Path(__file__).parent.parent
 CLIPS = PROJECT / "examples" / "clips"
 
+# Fixtures that take long to make: a report, a server, a browser, an installed library. With
+# `pytest -n 2 --dist loadgroup` one process runs all tests that use one of them, so that it is
+# made once and not in every process.
+EXPENSIVE = ("report", "hostile_page", "explained", "postgresql", "page", "prefix")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of each expensive fixture into one group."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        if group := next((name for name in EXPENSIVE if name in names), None):
+            item.add_marker(pytest.mark.xdist_group(group))
+
 
 @pytest.fixture(autouse=True)
 def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from conftest import CLIPS, Run
 
 import deltakwt as package
 from deltakwt.cli import VERBS, build, common
-from deltakwt.cli.common import run
+from deltakwt.cli.running import run
 
 
 def one_line(text: str) -> bool:
@@ -67,8 +67,16 @@ def test_clips_is_a_number_of_clips_in_every_verb(capsys: pytest.CaptureFixture[
         found += [line for line in lines if " --clips " in line]
     assert len(found) >= 2
     for line in found:
-        assert re.search(r"--clips +<int", line), line
+        assert re.search(r"--clips N ", line), line
         assert "this many clips" in line
+
+
+def test_every_option_names_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    """Help shows `--hours HOURS`, not `--hours <float>`."""
+    for verb in (*VERBS, "serve http", "serve wyoming", "models import", "data get"):
+        assert run(build(), [*verb.split(), "--help"]) == 0
+        options = capsys.readouterr().out.partition("\nOptions:")[2]
+        assert not re.search(r"^ +-[^ ].* <\w", options, re.MULTILINE), verb
 
 
 def test_help_is_quick() -> None:
@@ -95,7 +103,7 @@ def test_only_the_module_of_the_wanted_verb_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1][1:-1].replace("'", "").split(", "))
-    shared = {f"deltakwt.cli.{name}" for name in ("common", "exit_codes", "options")}
+    shared = {f"deltakwt.cli.{name}" for name in ("common", "running", "options")}
     assert loaded - shared == {"deltakwt.cli.doctor"}
 
 

@@ -11,7 +11,7 @@ from conftest import CLIPS, Run
 from tflite_writer import write
 
 from deltakwt.cli import build
-from deltakwt.cli.common import run
+from deltakwt.cli.running import run
 from deltakwt.weights import registry
 
 

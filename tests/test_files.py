@@ -14,8 +14,7 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.speech_commands import load_manifest
 from deltakwt.files import read_json, read_json_lines
 from deltakwt.text import one_line, printable
-from deltakwt.weights.folder import read_config
-from deltakwt.weights.profiles import load_profiles
+from deltakwt.weights.folder import load_profiles, read_config
 
 BAD = {
     "empty": (b"", "not valid JSON"),

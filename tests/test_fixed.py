@@ -13,8 +13,8 @@ from deltakwt.core import fixed, fixed_arithmetic
 from deltakwt.core.config import Config
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.fixed_arithmetic import from_bytes, to_bytes
 from deltakwt.core.fixed_engine import FixedEngine
-from deltakwt.core.fixed_rows import from_bytes, to_bytes
 from deltakwt.core.fixed_scales import Scales, calibrate, fixed_thresholds, quantize
 from deltakwt.core.native import FrontEnd, available_isas
 from deltakwt.core.setting import ALL_SITES, Setting, Thresholds

@@ -36,7 +36,7 @@ from deltakwt.files import read_json_lines
 from deltakwt.listen.saved import read_saved
 from deltakwt.weights.download import unpack
 from deltakwt.weights.folder import load_weights
-from deltakwt.weights.profiles import load_profiles
+from deltakwt.weights.folder import load_profiles
 import safetensors, soundfile, soxr
 path = Path(sys.argv[2])
 readers = {

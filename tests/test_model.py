@@ -18,8 +18,7 @@ import deltakwt
 from deltakwt.core.config import KEYWORDS, KWT1
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import DENSE, FrontEndSetting, Profile, Profiles, Setting, Thresholds
-from deltakwt.weights.folder import Weights, random_tensors, save_folder
-from deltakwt.weights.profiles import save_profiles
+from deltakwt.weights.folder import Weights, random_tensors, save_folder, save_profiles
 
 PAPER = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05")
 

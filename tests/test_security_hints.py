@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deltakwt.cli import build
-from deltakwt.cli.common import run as run_command
+from deltakwt.cli.running import run as run_command
 
 pytest.importorskip("torch")
 

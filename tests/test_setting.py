@@ -17,7 +17,7 @@ from deltakwt.core.setting import (
     Setting,
     Thresholds,
 )
-from deltakwt.weights.profiles import load_profiles, save_profiles
+from deltakwt.weights.folder import load_profiles, save_profiles
 
 PAPER = "0.2_0.2_0.2_0.05_0.001_0.05"
 numbers = st.floats(0, 1e6, width=32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.weights.profiles import load_profiles, save_profiles
+from deltakwt.weights.folder import load_profiles, save_profiles
 
 
 def read(data: bytes, folder: Path) -> None:

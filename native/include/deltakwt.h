@@ -9,11 +9,12 @@
  * initialisation, so many threads may share them; each thread needs its own scratch block.
  * Objects with state (dk_stream, dk_stream_runner) may be used by one thread at a time.
  *
- * There are two engines. The one behind this header runs every stage over all tokens, which is
- * fast on processors with vector instructions and caches. The engine for microcontrollers
- * (native/mcu/src/engine.h) takes one token at a time through a layer, because it must fit into
- * 96 KB of RAM. They share the front end, the stream, the window bookkeeping and the decision
- * rule. Both compute in floating point; deltakwt_fixed.h is a first engine in fixed point.
+ * This header has the engine that computes in floats; deltakwt_fixed.h has the one that computes in
+ * 16-bit integers and gives the same bits on every processor. Both run every stage over all tokens,
+ * which is fast on processors with vector instructions and caches. A microcontroller has too little
+ * memory for that: its engine (native/mcu/src/engine.h) takes one token at a time through a layer,
+ * with the integers of deltakwt_fixed.h and the same results. All of them share the front end, the
+ * stream, the window bookkeeping and the decision rule.
  */
 #ifndef DELTAKWT_H
 #define DELTAKWT_H
@@ -61,17 +62,13 @@ typedef struct dk_kernels dk_kernels; /* the kernels of one instruction set */
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
-typedef enum { DK_F32 = 0, DK_F16, DK_INT8 } dk_type;
+typedef enum { DK_F32 = 0, DK_F16 } dk_type;
 
 /* A matrix (rows = inputs, cols = outputs): the W of the paper's X W. Row f starts `stride`
  * elements after row f-1. If `stride` is smaller than `cols`, it divides `cols`, and the columns
- * are stored in panels of (rows, stride), one after the other.
- *
- * `scales` and DK_INT8 are for the microcontroller engine only, where the value of an element is
- * data[f * stride + j] * scales[f]. The kernels of this header read DK_F32 and DK_F16. */
+ * are stored in panels of (rows, stride), one after the other. */
 typedef struct {
     const void *data;
-    const float *scales;
     uint32_t rows, cols, stride;
     dk_type type;
 } dk_matrix;
@@ -144,7 +141,7 @@ typedef struct {
     const float *proj_bias, *norm1, *norm1_bias, *mlp_in_bias, *mlp_out_bias, *norm2, *norm2_bias;
 } dk_layer;
 
-/* Filled by dk_model_init, or written as a constant where the weights are in flash. */
+/* Filled by dk_model_init. */
 typedef struct {
     dk_config config;
     const dk_kernels *kernels;

@@ -15,7 +15,7 @@ typedef struct {
     uint32_t hop;             /* frames (10 ms) from one window to the next */
     uint32_t onset, outliers; /* see dk_stream_options */
     float reuse;              /* see dk_stream_options */
-    float maybe;              /* posterior from which a window may hold a word */
+    float possible;           /* posterior from which a window may hold a word */
     float off;                /* smoothed posterior below which a word has ended */
     uint32_t smooth;          /* windows whose posteriors are averaged */
     uint32_t patience;        /* windows in which a better candidate replaces the first */

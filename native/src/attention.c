@@ -93,12 +93,8 @@ static void multiply_scores(dk_pass *p, uint32_t head) {
     if (p->run->watch->macs) job.deltas.counts = plan->q_counts + head * width;
     float *running = plan->scores_running + (size_t)head * plan->keys_stride;
     uint32_t lanes = p->kernels->lanes; /* whole vectors: the keys end in zeros */
-    dk_matrix keys = {plan->keys + (size_t)head * width * plan->keys_stride,
-                      NULL,
-                      width,
-                      (plan->tokens + lanes - 1) / lanes * lanes,
-                      plan->keys_stride,
-                      DK_F32};
+    dk_matrix keys = {plan->keys + (size_t)head * width * plan->keys_stride, width,
+                      (plan->tokens + lanes - 1) / lanes * lanes, plan->keys_stride, DK_F32};
     job.w = &keys;
     job.out = plan->scores;
     job.out.where[0] = 0;
@@ -153,12 +149,8 @@ static void multiply_values(dk_pass *p, uint32_t head) {
         dk_job(p, DK_SITE_SOFTMAX, in, tokens, plan->soft_reference + head * plan->keys_stride,
                (size_t)tokens * config->heads);
     if (job.trace) job.trace += head * tokens;
-    dk_matrix values = {dk_row(&plan->qkv, 1) + 2 * d + head * width,
-                        NULL,
-                        tokens,
-                        width,
-                        (uint32_t)plan->qkv.stride,
-                        DK_F32};
+    dk_matrix values = {dk_row(&plan->qkv, 1) + 2 * d + head * width, tokens, width,
+                        (uint32_t)plan->qkv.stride, DK_F32};
     job.w = &values;
     job.out.at = plan->heads.at + head * width;
     job.out.stride = plan->heads.stride;

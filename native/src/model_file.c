@@ -26,7 +26,7 @@ typedef struct {
     uint32_t dim, heads, mlp, layers, labels, frames, features, flags;
     double floor, quantile;
     uint32_t is_smooth, hop, onset, outliers;
-    float reuse, maybe, off;
+    float reuse, possible, off;
     uint32_t smooth, patience, refractory;
     uint32_t text_size, reserved;
     uint64_t text, on, thresholds, weights; /* offsets */
@@ -146,7 +146,7 @@ static int is_compact(const header *h, uint64_t bytes) {
 /* The limits are those of src/deltakwt/listen/decision.py. */
 static int is_rule(const header *h) {
     return h->hop - 1 < 100 && h->onset - 1 < h->frames && h->outliers <= 10000 &&
-           h->reuse >= 0.0f && h->reuse <= FLT_MAX && h->maybe >= 0.0f && h->maybe <= 1.0f &&
+           h->reuse >= 0.0f && h->reuse <= FLT_MAX && h->possible >= 0.0f && h->possible <= 1.0f &&
            h->off > 0.0f && h->off <= 1.0f && h->smooth - 1 < 100 && h->patience <= 100 &&
            h->refractory <= 6000;
 }
@@ -186,7 +186,7 @@ dk_status dk_model_read(const void *data, size_t size, dk_stored_model *model) {
     else
         m.weights = (const float *)(base + h.weights);
     const dk_decision rule = {
-        h.hop, h.onset,  h.outliers, h.reuse,      h.maybe,
+        h.hop, h.onset,  h.outliers, h.reuse,      h.possible,
         h.off, h.smooth, h.patience, h.refractory, (const float *)(base + h.on)};
     m.decision = rule;
     if (!is_between(rule.on, c.labels, FLT_MIN, 2.0f) ||

@@ -44,7 +44,7 @@ static int are_halves(const float *x, size_t n) {
  * with few inputs or few columns are one panel. */
 static dk_matrix shape(const packer *p, uint32_t rows, uint32_t cols, size_t tensor,
                        uint32_t count) {
-    dk_matrix matrix = {NULL, NULL, rows, count * cols, dk_stride(count * cols), DK_F32};
+    dk_matrix matrix = {NULL, rows, count * cols, dk_stride(count * cols), DK_F32};
     if (!p->kernels || rows <= 64 || cols <= 64) return matrix;
     uint32_t floats = p->kernels->panel[DK_F32], halves = p->kernels->panel[DK_F16];
     int is_half = halves && cols % halves == 0;

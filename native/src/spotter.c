@@ -99,7 +99,7 @@ static dk_status init_parts(dk_spotter *s, dk_isa isa) {
     const dk_config *c = &m->config;
     const dk_decision *rule = &m->decision;
     for (uint32_t i = 0; i < c->labels; i++)
-        s->posteriors[i] = rule->on[i] > 1.0f ? 2.0f : rule->maybe;
+        s->posteriors[i] = rule->on[i] > 1.0f ? 2.0f : rule->possible;
     const dk_stream_options options = {m->front_end,   rule->hop,     rule->reuse, rule->onset,
                                        rule->outliers, s->posteriors, 0,           NULL};
     dk_decider_start(&s->decider);

@@ -1,4 +1,4 @@
-/* Models in fixed point from model files. src/deltakwt/export/integers.py writes what is read here.
+/* Models in fixed point from model files. src/deltakwt/export/binary.py writes what is read here.
  */
 #include "stored_integers.h"
 

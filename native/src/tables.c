@@ -62,7 +62,7 @@ dk_status dk_frontend_init(void *memory, size_t size, dk_isa isa, const dk_front
             frontend->dct_data[n * DK_DCT_STRIDE + k] =
                 (float)(2.0 * cos(PI * (2 * n + 1) * k / 160.0) / sqrt(160.0));
     frontend->dct =
-        (dk_matrix){frontend->dct_data, NULL, DK_BANDS, DK_COEFFICIENTS, DK_DCT_STRIDE, DK_F32};
+        (dk_matrix){frontend->dct_data, DK_BANDS, DK_COEFFICIENTS, DK_DCT_STRIDE, DK_F32};
     *out = frontend;
     return DK_OK;
 }

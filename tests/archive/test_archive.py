@@ -19,7 +19,7 @@ from conftest import CLIPS, Run
 
 import deltakwt as package
 from deltakwt.archive import plan
-from deltakwt.archive.files import find_files
+from deltakwt.archive.plan import find_files
 from deltakwt.archive.pool import SearchFailed, _Job, search_here
 from deltakwt.archive.search import search_archive
 from deltakwt.archive.shard import COLUMNS, Task

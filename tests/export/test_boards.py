@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,13 +34,24 @@ def here(int8_folder: Path, raw: Path) -> BoardReport:
     return run_board(int8_folder, "host", [raw])
 
 
+@pytest.fixture(scope="module")
+def on_board(int8_folder: Path, raw: Path) -> Callable[[str], BoardReport]:
+    """Run a board once for all tests."""
+
+    @cache
+    def run(board: str) -> BoardReport:
+        return run_board(int8_folder, board, [raw] if board == "cortex-m7" else [])
+
+    return run
+
+
 @pytest.mark.parametrize("board", EMULATED)
 def test_a_board_computes_the_bits_of_this_machine(
-    board: str, int8_folder: Path, here: BoardReport, raw: Path
+    board: str, on_board: Callable[[str], BoardReport], here: BoardReport
 ) -> None:
     if missing := missing_tools(board):
         pytest.skip(missing)
-    report = run_board(int8_folder, board, [raw] if board == "cortex-m7" else [])
+    report = on_board(board)
     assert report.board == board
     assert report.passed
     known = {clip.name: clip for clip in here.clips}
@@ -61,11 +74,10 @@ def test_flash_and_ram_of_the_library_alone(int8_folder: Path) -> None:
     assert int(sizes["ram"]) < (64 + 8 + 1) * 1024
 
 
-def test_ram_is_as_planned(int8: Export, int8_folder: Path) -> None:
+def test_ram_is_as_planned(int8: Export, on_board: Callable[[str], BoardReport]) -> None:
     if missing := missing_tools("cortex-m7"):
         pytest.skip(missing)
-    report = run_board(int8_folder, "cortex-m7", [])
-    assert abs(report.ram - ram_bytes(int8) - OTHER_BYTES) < 300
+    assert abs(on_board("cortex-m7").ram - ram_bytes(int8) - OTHER_BYTES) < 300
 
 
 def test_it_compiles_for_a_cortex_m0(int8_folder: Path, tmp_path: Path) -> None:

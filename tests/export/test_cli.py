@@ -9,7 +9,7 @@ import pytest
 from fixed_models import small_tensors  # type: ignore[import-not-found]
 
 from deltakwt.cli import build
-from deltakwt.cli.common import run
+from deltakwt.cli.running import run
 from deltakwt.core.config import Config
 from deltakwt.weights.folder import Weights, save_folder
 

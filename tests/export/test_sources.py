@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from deltakwt.audio import read_clip
 from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.fixed_arithmetic import gelu
-from deltakwt.core.fixed_rows import from_bytes, to_bytes
+from deltakwt.core.fixed_arithmetic import from_bytes, gelu, to_bytes
 from deltakwt.core.frontend import mfcc
 from deltakwt.core.setting import Setting
 from deltakwt.export.folder import write_folder

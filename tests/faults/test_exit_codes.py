@@ -12,15 +12,14 @@ import pytest
 from conftest import CLIPS, PROJECT
 from faults.programs import assert_one_line, run
 
-from deltakwt.cli import exit_codes
+from deltakwt.cli import running
 from deltakwt.core.errors import DeltakwtError, DiskFailed
 
 
 def test_the_table_has_every_code() -> None:
     text = (PROJECT / "docs" / "exit-codes.md").read_text()
     listed = [int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)]
-    defined = [value for name, value in vars(exit_codes).items() if name.isupper()]
-    assert listed == sorted(map(int, defined))
+    assert listed == sorted(running.ExitCode)
     assert "exit-codes.md" in (PROJECT / "README.md").read_text()
 
 
@@ -54,5 +53,5 @@ def raised(cause: BaseException | None) -> DeltakwtError:
     ],
 )
 def test_the_code_of_an_error(error: Exception, code: int) -> None:
-    assert exit_codes.exit_code_of(error) == code
-    assert "\n" not in exit_codes.describe(error)
+    assert running.exit_code_of(error) == code
+    assert "\n" not in running.describe(error)

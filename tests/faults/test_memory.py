@@ -15,7 +15,7 @@ if sys.platform != "linux":
 LIMITED = """
 import contextlib, io, resource, sys
 from deltakwt.cli import build, main
-from deltakwt.cli.common import run
+from deltakwt.cli.running import run
 extra = int(sys.argv.pop(1)) << 20
 with contextlib.redirect_stdout(io.StringIO()):
     assert run(build(), [*sys.argv[1:], "--limit", "3"]) == 0

@@ -15,7 +15,7 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import Profile, Setting, Thresholds
 from deltakwt.locks import FolderInUse, locked
 from deltakwt.tune.goals import write_profiles
-from deltakwt.weights.profiles import load_profiles
+from deltakwt.weights.folder import load_profiles
 from deltakwt.weights.registry import cache_folder, pull
 
 

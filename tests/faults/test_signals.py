@@ -176,7 +176,7 @@ def test_data_get(stalling_site: str, tmp_path: Path, number: int) -> None:
 
 SLOW_UNPACKING = """
 import sys, time; from pathlib import Path
-from deltakwt.cli.exit_codes import stop_on_sigterm
+from deltakwt.cli.running import stop_on_sigterm
 from deltakwt.data import corpora
 stop_on_sigterm()
 corpora.extract(corpora.find("test-v0.02"), Path(sys.argv[1]), lambda *_: time.sleep(0.1))

@@ -18,7 +18,7 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model, load
 from deltakwt.core.setting import DENSE, FrontEndSetting, Setting, Thresholds
 from deltakwt.evaluate.choose import choose
-from deltakwt.evaluate.negatives import FalseAccepts, Negatives, find_negatives, pooled
+from deltakwt.evaluate.negatives import FalseAccepts, NegativeStream, find_negatives, pooled
 from deltakwt.evaluate.score import score
 from deltakwt.evaluate.soak import soak
 from deltakwt.evaluate.streams import (
@@ -364,7 +364,7 @@ def test_the_choice_takes_negatives_into_account() -> None:
     for start in range(50, 550, 50):
         speech[start : start + 6, 2] = 6.2
     truth = [spoken("yes", 10.3, 10.8), spoken("no", 30.3, 30.8)]
-    negatives = Negatives(Path("speech"), [], {}, samples=60 * 16_000)
+    negatives = NegativeStream(Path("speech"), [], {}, samples=60 * 16_000)
     negatives._words.append(frozenset())
     negatives._starts.append(0)
     kept = result_of(rows, speech)
@@ -382,7 +382,7 @@ def test_every_word_can_have_a_threshold_of_its_own() -> None:
     for start in range(50, 550, 50):
         speech[start : start + 6, 2] = 6.2
     truth = [spoken("yes", 10.3, 10.8), spoken("no", 30.3, 30.8)]
-    negatives = Negatives(Path("speech"), [], {}, samples=60 * 16_000)
+    negatives = NegativeStream(Path("speech"), [], {}, samples=60 * 16_000)
     negatives._words.append(frozenset())
     negatives._starts.append(0)
     kept = result_of(rows, speech)

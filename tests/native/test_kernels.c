@@ -51,7 +51,7 @@ static void test_gemm(uint32_t rows, uint32_t k, uint32_t cols, int biased, dk_t
     block bias = new_block(cols), want = new_block((rows - 1) * ldo + cols);
     block got = copy_of(&want, (rows - 1) * ldo + cols);
     const void *data = new_weights((k - 1) * ldw + cols, type, &w);
-    dk_matrix matrix = {data, NULL, k, cols, ldw, type};
+    dk_matrix matrix = {data, k, cols, ldw, type};
     dk_scalar.gemm(a.at, lda, rows, &matrix, biased ? bias.at : NULL, want.at, ldo);
     kernels->gemm(a.at, lda, rows, &matrix, biased ? bias.at : NULL, got.at, ldo);
     float worst = largest_difference(want.at, got.at, (rows - 1) * ldo + cols);
@@ -86,7 +86,7 @@ static void test_accumulate(uint32_t rows, uint32_t k, uint32_t cols, dk_type ty
         list.groups += groups;
     }
     const void *data = new_weights((k - 1) * ldw + cols, type, &w);
-    dk_matrix matrix = {data, NULL, k, cols, ldw, type};
+    dk_matrix matrix = {data, k, cols, ldw, type};
     dk_scalar.accumulate(&list, &matrix, start.at, want.at, ldo);
     kernels->accumulate(&list, &matrix, start.at, got.at, ldo);
     /* Sums run over all rows, in another order: the error is that of the largest of them. */

@@ -16,7 +16,7 @@ import soundfile
 
 from deltakwt.audio import read_clip
 from deltakwt.cli import build
-from deltakwt.cli.common import run as run_command
+from deltakwt.cli.running import run as run_command
 from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed_scales import calibrate

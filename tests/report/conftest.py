@@ -9,7 +9,7 @@ import pytest
 from report.made import LIMIT, Report
 
 from deltakwt import load
-from deltakwt.report.build import Request, write
+from deltakwt.report.build import ReportRequest, write
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +27,6 @@ def clips(request: pytest.FixtureRequest) -> Path:
 def report(trained: str, clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
     folder = tmp_path_factory.mktemp("report") / "out"
     model = load(trained, arithmetic="float")
-    write(model, Request(clips, folder, limit=LIMIT, clips=3, threads=2))
+    write(model, ReportRequest(clips, folder, limit=LIMIT, clips=3, threads=2))
     document = json.loads((folder / "report.json").read_text())
     return Report(folder, document, (folder / "report.html").read_text())

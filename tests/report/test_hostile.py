@@ -17,8 +17,8 @@ from deltakwt.core.config import KWT1
 from deltakwt.core.engine import Engine
 from deltakwt.core.model import Model
 from deltakwt.core.setting import Profile, Profiles
-from deltakwt.report import html
-from deltakwt.report.build import Request, chosen_setting, write
+from deltakwt.report import figures, html
+from deltakwt.report.build import ReportRequest, chosen_setting, write
 from deltakwt.report.explain import explain, save
 from deltakwt.report.study import PAPER
 from deltakwt.weights.folder import random_tensors
@@ -62,7 +62,9 @@ def hostile_page(hostile_model: Model, tmp_path_factory: pytest.TempPathFactory)
         (data / label).mkdir()
         sound = 0.1 * rng.standard_normal(16_000)
         soundfile.write(data / label / "a0b1c2d3_nohash_0.wav", sound, 16_000)
-    write(hostile_model, Request(data, out, threads=1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "DPI", 40)  # the page holds the SVGs, not these pictures
+        write(hostile_model, ReportRequest(data, out, threads=1))
     return out / "report.html"
 
 

@@ -16,7 +16,7 @@ from report.made import FIGURES, LIMIT, TABLES, Report
 from deltakwt import load
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.report import build, figures, paper
-from deltakwt.report.build import FinishedParts, Request, write
+from deltakwt.report.build import FinishedParts, ReportRequest, write
 from deltakwt.report.page import Section
 from deltakwt.report.sections import accuracy
 
@@ -153,7 +153,7 @@ def test_a_stopped_report_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_interrupted_work_is_kept(
     random_model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = Request(clips, tmp_path, limit=6, threads=1)
+    request = ReportRequest(clips, tmp_path, limit=6, threads=1)
     section = accuracy.SECTION
 
     def stop(study: Any) -> Any:
@@ -174,7 +174,7 @@ def test_without_matplotlib_one_line_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"pip install '(matplotlib|\.\[report\])"):
-        write(load(random_model), Request(clips, tmp_path / "out"))
+        write(load(random_model), ReportRequest(clips, tmp_path / "out"))
     with pytest.raises(MissingExtra):
         figures.pyplot()
 
@@ -182,7 +182,7 @@ def test_without_matplotlib_one_line_says_what_to_install(
 def test_bad_input_gives_a_one_line_error(random_model: Path, clips: Path, tmp_path: Path) -> None:
     model = load(random_model)
     with pytest.raises(DeltakwtError, match="no such data folder"):
-        write(model, Request(tmp_path / "nothing", tmp_path / "out"))
+        write(model, ReportRequest(tmp_path / "nothing", tmp_path / "out"))
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DeltakwtError, match="cannot be made"):
-        write(model, Request(clips, tmp_path / "file" / "out"))
+        write(model, ReportRequest(clips, tmp_path / "file" / "out"))

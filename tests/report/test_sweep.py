@@ -11,7 +11,7 @@ from report.made import Report
 
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.report import build, figures
-from deltakwt.report.sections import sweep
+from deltakwt.report.sections import accuracy, similarity, sweep
 
 SITES = ("x", "q", "k", "scores", "softmax", "heads")
 
@@ -77,8 +77,12 @@ def test_the_figure_is_drawn_from_adjusted_points(tmp_path: Path) -> None:
     assert (tmp_path / "sweep.png").stat().st_size > 10_000
 
 
-def test_a_page_shows_the_sweep_after_the_accuracy(report: Report, tmp_path: Path) -> None:
+def test_a_page_shows_the_sweep_after_the_accuracy(
+    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     document = dict(report.document)
+    monkeypatch.setattr(build, "SECTIONS", (accuracy.SECTION, similarity.SECTION))
+    monkeypatch.setattr(figures, "DPI", 40)
     document["sweep"] = sweep.summary(swept(document["facts"]["model"]["name"]))
     build.draw(document, tmp_path)
     page = (tmp_path / "report.html").read_text()

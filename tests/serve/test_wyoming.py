@@ -34,9 +34,9 @@ from wyoming.wake import Detect, Detection, NotDetected
 
 from deltakwt import DeltakwtError, Model
 from deltakwt.core.engine import Engine
-from deltakwt.serve.address import parse_uri
 from deltakwt.serve.hub import Hub
 from deltakwt.serve.limits import Limits, Pace, Refused
+from deltakwt.serve.service import parse_uri
 from deltakwt.serve.wyoming import WyomingServer, serving
 from deltakwt.weights.folder import load_weights
 from deltakwt.weights.registry import resolve

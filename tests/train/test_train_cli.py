@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from deltakwt.cli import build
-from deltakwt.cli.common import run
+from deltakwt.cli.running import run
 from deltakwt.train import checkpoint, loop
 
 

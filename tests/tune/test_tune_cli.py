@@ -20,8 +20,7 @@ from postgres import running_server
 from deltakwt.core.config import Config
 from deltakwt.core.model import load
 from deltakwt.data.speech_commands import load_manifest
-from deltakwt.weights.folder import Weights, random_tensors, save_folder
-from deltakwt.weights.profiles import load_profiles
+from deltakwt.weights.folder import Weights, load_profiles, random_tensors, save_folder
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SMALL = Config(dim=16, heads=2, mlp=32, layers=2)
@@ -193,7 +192,7 @@ def test_a_study_of_another_model_is_refused(
     assert_one_line(deltakwt("tune", "--model", other, *quick, "--join", "none"), "no such study")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
     """The URL of a PostgreSQL server."""
     with running_server() as server:

@@ -40,7 +40,7 @@ def float_model(trained: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def exported(model: str, path: Path, *more: str) -> Path:
     from deltakwt.cli import build
-    from deltakwt.cli.common import run
+    from deltakwt.cli.running import run
 
     given = ["export", "--target", "web", "--model", model, *more, "--out", str(path)]
     assert run(build(["export"]), given) == 0

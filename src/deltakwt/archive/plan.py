@@ -1,4 +1,4 @@
-"""The work folder of a search: which files belong to which shard, and which shards are done.
+"""The files of a search and its work folder: which shard has which files, and which are done.
 
 A search that writes `events.parquet` works in the folder `events.parquet.part`:
 
@@ -15,18 +15,26 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.files import read_json, write_atomically
+from deltakwt.files import open_regular, read_json, write_atomically
 
 VERSION = 1
 SHARD_FILES = 32
 SHARD_BYTES = 64 << 20  # an interrupted run repeats at most one shard per worker
+
+# What libsndfile reads, by the usual suffixes. A file that is named itself may have any.
+SUFFIXES = (
+    *(".aif", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".rf64"),
+    *(".snd", ".w64", ".wav", ".wave"),
+)
+MAX_PATH_BYTES = 1 << 14
 
 Document = dict[str, Any]
 
@@ -137,3 +145,42 @@ def _size(file: str) -> int:
         return os.stat(file).st_size
     except (OSError, ValueError):  # it becomes a row with an error
         return 0
+
+
+def find_files(inputs: Iterable[str]) -> Iterator[str]:
+    """Yield every file that the inputs mean, each folder in the order of its sorted names.
+
+    A folder means the sound files below it. A `.txt` file is a list of paths, one per line; "-" is
+    such a list on stdin. Links to folders are not followed, so the walk always ends.
+    """
+    for name in inputs:
+        if name == "-":
+            yield from _lines("stdin", sys.stdin.buffer)
+        elif os.path.isdir(name):
+            yield from _below(name)
+        elif name.endswith(".txt"):
+            with open_regular(name) as file:
+                yield from _lines(name, file)
+        else:
+            yield name  # if it cannot be read, it becomes a row with an error
+
+
+def _below(folder: str) -> Iterator[str]:
+    def fail(error: OSError) -> None:
+        raise DeltakwtError(f"{error.filename}: cannot be listed: {error.strerror}") from error
+
+    for path, folders, names in os.walk(folder, onerror=fail):
+        folders.sort()
+        for name in sorted(names):
+            if Path(name).suffix.lower() in SUFFIXES:
+                yield os.path.join(path, name)
+
+
+def _lines(source: str, file: BinaryIO) -> Iterator[str]:
+    number = 0
+    while line := file.readline(MAX_PATH_BYTES + 1):
+        number += 1
+        if len(line) > MAX_PATH_BYTES:
+            raise DeltakwtError(f"{source}: line {number}: longer than {MAX_PATH_BYTES} bytes")
+        if name := line.rstrip(b"\r\n"):
+            yield os.fsdecode(name)

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deltakwt.archive.cluster import search_on_cluster
-from deltakwt.archive.files import find_files
 from deltakwt.archive.output import check_output, write_output
-from deltakwt.archive.plan import VERSION, Document, Shard, Work
+from deltakwt.archive.plan import VERSION, Document, Shard, Work, find_files
 from deltakwt.archive.pool import search_here
 from deltakwt.archive.shard import Task
 from deltakwt.core.errors import DeltakwtError

@@ -12,10 +12,7 @@ from typing import Annotated
 import typer
 
 import deltakwt
-from deltakwt.cli.common import run
-from deltakwt.cli.exit_codes import INTERRUPTED, stop_on_sigterm
-
-COMPLETION = "_DELTAKWT_COMPLETE"  # the variable with which a shell asks for completions
+from deltakwt.cli.running import COMPLETION, ExitCode, run, stop_on_sigterm
 
 # Verbs in the order in which --help lists them.
 VERBS = (
@@ -124,5 +121,5 @@ def main() -> None:
     try:
         app = build(_needed(arguments))
     except KeyboardInterrupt:  # while modules are imported
-        sys.exit(INTERRUPTED)
+        sys.exit(ExitCode.INTERRUPTED)
     sys.exit(run(app, arguments))

@@ -9,21 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, fail, load_model, percent, print_json, progress, say, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
     DataOption,
     JsonOption,
     ModelOption,
-    console,
-    fail,
-    load_model,
-    percent,
-    print_json,
-    progress,
-    say,
-    table,
+    SeedOption,
+    claim_folder,
 )
-from deltakwt.cli.options import SeedOption, claim_folder
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -39,36 +33,48 @@ def bench(
     data: DataOption,
     model: ModelOption = DEFAULT_MODEL,
     clips: Annotated[
-        int, typer.Option(min=1, help="Time this many clips in their natural mix.")
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Time this many clips, drawn at random from the data."
+        ),
     ] = 300,
-    noise: Annotated[int, typer.Option(min=0, help="Time at least this many clips of noise.")] = 60,
+    noise: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Time at least this many clips of noise.")
+    ] = 60,
     rounds: Annotated[
-        int, typer.Option(min=1, help="Run each clip this often; the fastest run counts.")
+        int,
+        typer.Option(metavar="N", min=1, help="Run each clip this often; the fastest run counts."),
     ] = 5,
     peer: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="NAME",
             help="Compare with this runtime: ort, ort-int8, openvino, litert, torch or"
-            " torch-compile. Can be repeated. Default: all that are installed."
+            " torch-compile. Can be repeated. Default: all that are installed.",
         ),
     ] = None,
     isa: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="NAME",
             help="Use the deltakwt kernels for this instruction set. Can be repeated."
-            " Default: every vector instruction set of this processor."
+            " Default: every vector instruction set of this processor.",
         ),
     ] = None,
     arithmetic: Annotated[
         str | None,
         typer.Option(
+            metavar="KIND",
             help="Time only float or only fixed. Default: both, if the model has scales for fixed"
-            " point."
+            " point.",
         ),
     ] = None,
     grow: Annotated[
         str | None,
-        typer.Option(help="Widen the model to kwt-2 or kwt-3 first; its outputs stay the same."),
+        typer.Option(
+            metavar="SIZE",
+            help="Widen the model to kwt-2 or kwt-3 first; its outputs stay the same.",
+        ),
     ] = None,
     seed: SeedOption = 0,
     breakdown: Annotated[
@@ -79,11 +85,12 @@ def bench(
         typer.Option("--growth", help="Also measure cost against tokens and against loudness."),
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Write the results as JSON and a picture to this folder.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the results as JSON and a picture to this folder."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Time this model in our core and in other runtimes.
+    """Time a model in this engine and in other runtimes.
 
     One core is used, and one clip is run at a time.
     """

@@ -1,4 +1,4 @@
-"""What every verb shares: options, tables, progress, JSON, messages, and how errors end.
+"""What every verb shares: messages, tables, JSON, progress, and how a model is loaded.
 
 Text that comes from files, names or servers reaches the terminal only through the functions here,
 which show control characters as escapes and never read the text as markup.
@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 import time
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import typer
-
-from deltakwt.cli.exit_codes import DONE, INTERRUPTED, describe, exit_code_of
-from deltakwt.cli.options import release_folders
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.text import one_line, printable
 
@@ -30,138 +23,18 @@ if TYPE_CHECKING:
 
     from deltakwt.core.model import Model
 
-DEFAULT_MODEL = "kwt-1"
 LINE_SECONDS = 5.0  # between two progress lines where stderr is not a terminal
 QUIET, USUAL, VERBOSE = range(3)
 _level = USUAL
 
-UsageError: Any = typer.BadParameter.__mro__[1]  # its module depends on the version of typer
-
-ModelOption = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="MODEL",
-        envvar="DELTAKWT_MODEL",
-        help="Use this model: a name, a model folder, or a .tflite file of the KWT authors.",
-    ),
-]
-DataOption = Annotated[
-    Path,
-    typer.Option(
-        "--data", metavar="DIR", help="Use this Speech Commands folder.", show_default=False
-    ),
-]
-ThresholdsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--thresholds",
-        metavar="VALUES",
-        help="Run with these delta thresholds on the plain front end:"
-        " x_q_k_scores_softmax_heads[_mlpin_mlphidden[_v]], such as 0.2_0.2_0.2_0.05_0.001_0.05.",
-    ),
-]
-ProfileOption = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        metavar="NAME",
-        help="Run with this profile of the model, or dense. Default: the model's own.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-ThreadsOption = Annotated[
-    int,
-    typer.Option("--threads", min=0, metavar="N", help="Use this many threads; 0 uses all cores."),
-]
-
-
-# ---------------------------------------------------------------- running a command line
-
-
-def run(app: typer.Typer, arguments: list[str]) -> int:
-    """Run the application and return the exit code of the process."""
-    if "_DELTAKWT_COMPLETE" in os.environ:  # the shell asks for completions
-        app(args=arguments, prog_name="deltakwt")
-    arguments, debug = _take_global_options(arguments)
-    if arguments[:1] == ["spot"] and "--json=full" in arguments:
-        arguments[arguments.index("--json=full")] = "--json"  # typer has no optional values
-        arguments.insert(1, "--full")
-    try:
-        code = _invoke(app, arguments or ["--help"])
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output has ended, as `head` does
-        _discard_output()
-        return DONE
-    except KeyboardInterrupt:
-        fail("interrupted")
-        return INTERRUPTED
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        fail(str(error) if isinstance(error, DeltakwtError) else describe(error))
-        _discard_unwritable_output()
-        return exit_code_of(error)
-    finally:
-        release_folders()
-    return code
-
-
-def _take_global_options(arguments: list[str]) -> tuple[list[str], bool]:
-    """Remove --debug, -q and -v, which may stand anywhere before "--", and apply them."""
-    global _level
-    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    quiet, verbose = {"-q", "--quiet"} & set(own), {"-v", "--verbose"} & set(own)
-    _level = QUIET if quiet else VERBOSE if verbose else USUAL
-    taken = {"--debug", "-q", "--quiet", "-v", "--verbose"}
-    rest = [argument for argument in own if argument not in taken] + arguments[len(own) :]
-    return rest, "--debug" in own
-
-
-def _invoke(app: typer.Typer, arguments: list[str]) -> int:
-    """Parse and run. Typer's own `main` would turn a closed pipe into an error."""
-    command = typer.main.get_command(app)
-    try:
-        with command.make_context("deltakwt", arguments) as context:
-            command.invoke(context)
-    except typer.Exit as end:
-        return end.exit_code
-    except typer.Abort:
-        raise KeyboardInterrupt from None
-    except UsageError as error:
-        return _usage_error(error)
-    return 0
-
-
-def _usage_error(error: Any) -> int:
-    """Print what is wrong with the command line, or show the help of a verb given alone."""
-    if type(error).__name__ == "NoArgsIsHelpError":
-        print(error.ctx.get_help())
-        return 0
-    path = error.ctx.command_path if error.ctx else "deltakwt"
-    verb = path.removeprefix("deltakwt").strip()
-    message = error.format_message()
-    stop = "" if message.endswith((".", "?")) else "."
-    fail(f"{verb}: {message}{stop} Try: {path} --help".removeprefix(": "))
-    return int(error.exit_code)
-
-
-def _discard_output() -> None:
-    """Discard the rest of the output, so that closing stdout at exit does not fail."""
-    with open(os.devnull, "wb") as nothing:
-        os.dup2(nothing.fileno(), sys.stdout.fileno())
-
-
-def _discard_unwritable_output() -> None:
-    """Discard output that cannot be written, for example to a full disk."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _discard_output()
-
 
 # ---------------------------------------------------------------- messages, tables, JSON
+
+
+def set_level(level: int) -> None:
+    """Choose which lines `note` and `detail` print: QUIET, USUAL or VERBOSE."""
+    global _level
+    _level = level
 
 
 def fail(message: str) -> None:

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import JsonOption, console, note, print_json, progress, say, table
-from deltakwt.cli.options import claim_folder
+from deltakwt.cli.common import console, note, print_json, progress, say, table
+from deltakwt.cli.options import JsonOption, claim_folder
 
 
 def register(app: typer.Typer) -> None:
@@ -25,9 +25,14 @@ def register(app: typer.Typer) -> None:
 
 def get(
     name: Annotated[
-        str, typer.Argument(help="Download this data set: v0.01, v0.02, test-v0.01 or test-v0.02.")
+        str,
+        typer.Argument(
+            metavar="NAME", help="Download this data set: v0.01, v0.02, test-v0.01 or test-v0.02."
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="Put the data set into this folder.")] = Path("data"),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Put the data set into this folder.")
+    ] = Path("data"),
     json: JsonOption = False,
 ) -> None:
     """Download and unpack Speech Commands. An interrupted download continues the next time."""
@@ -83,10 +88,16 @@ def info(
 
 def source(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Describe this data folder.")],
-    name: Annotated[str, typer.Option(help="State this name of the data set.")],
-    licence: Annotated[str, typer.Option(help="State this licence, such as 'CC BY 4.0'.")],
-    url: Annotated[str, typer.Option(help="State this address. Default: none.")] = "",
-    attribution: Annotated[str, typer.Option(help="State these authors. Default: none.")] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="State this name of the data set.")],
+    licence: Annotated[
+        str, typer.Option(metavar="LICENCE", help="State this licence, such as 'CC BY 4.0'.")
+    ],
+    url: Annotated[
+        str, typer.Option(metavar="URL", help="State this web address. Default: none.")
+    ] = "",
+    attribution: Annotated[
+        str, typer.Option(metavar="TEXT", help="State these authors. Default: none.")
+    ] = "",
 ) -> None:
     """State the source of a data folder in DIR/SOURCE.json.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from deltakwt.cli.common import JsonOption, console, print_json, table
+from deltakwt.cli.common import console, print_json, table
+from deltakwt.cli.options import JsonOption
 
 
 def register(app: typer.Typer) -> None:

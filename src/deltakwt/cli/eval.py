@@ -7,24 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, fail, load_model, percent, print_json, progress, say, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
+    ArithmeticOption,
     DataOption,
     JsonOption,
+    LimitOption,
     ModelOption,
     ProfileOption,
+    SeedOption,
+    SplitOption,
     ThreadsOption,
     ThresholdsOption,
-    console,
-    fail,
-    load_model,
-    percent,
-    print_json,
-    progress,
-    say,
-    table,
 )
-from deltakwt.cli.options import ArithmeticOption, LimitOption, SeedOption, SplitOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -45,15 +41,19 @@ def evaluate(
     silence: Annotated[
         str,
         typer.Option(
+            metavar="KIND",
             help="Use these silence clips: zero (digital silence, as in the paper) or noise"
-            " (recorded background noise)."
+            " (recorded background noise).",
         ),
     ] = "zero",
     limit: LimitOption = None,
     seed: SeedOption = 0,
     manifest: Annotated[
         Path | None,
-        typer.Option(help="Read the list of clips from this file; write it if it does not exist."),
+        typer.Option(
+            metavar="FILE",
+            help="Read the list of clips from this file; write it if it does not exist.",
+        ),
     ] = None,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,

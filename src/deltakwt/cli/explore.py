@@ -1,4 +1,4 @@
-"""`deltakwt explore`: a page that shows what a model hears and computes."""
+"""`deltakwt explore`: a page that shows what a model computes for a sound."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltakwt.cli.common import DEFAULT_MODEL, note, say
+from deltakwt.cli.common import note, say
+from deltakwt.cli.options import DEFAULT_MODEL
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -27,13 +28,16 @@ def register(app: typer.Typer) -> None:
 def explore(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Offer these sound files as examples.", show_default=False),
+        typer.Argument(
+            metavar="FILE", help="Offer these sound files as examples.", show_default=False
+        ),
     ] = None,
     models: Annotated[
         list[str] | None,
         typer.Option(
             "--model",
             "-m",
+            metavar="MODEL",
             help="Offer this model: a name, a model folder, or a .tflite file of the KWT authors."
             f" Can be repeated. Default: {DEFAULT_MODEL}, and the other shipped models.",
             show_default=False,
@@ -48,6 +52,7 @@ def explore(
         typer.Option(
             "--input",
             "-i",
+            metavar="FILE",
             help="With --live, read this sound file in real time, or PCM or WAV from stdin ('-').",
         ),
     ] = None,
@@ -55,7 +60,7 @@ def explore(
         bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
     ] = True,
 ) -> None:
-    """Show what a model hears and computes, in the browser.
+    """Show what a model computes for a sound, in the browser.
 
     The page is served on this machine only, at a random port and address. Ctrl-C ends it.
     """

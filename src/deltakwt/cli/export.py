@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, load_model, print_json, progress, say, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
     JsonOption,
     ModelOption,
     ProfileOption,
     ThresholdsOption,
-    console,
-    load_model,
-    print_json,
-    progress,
-    say,
-    table,
 )
 from deltakwt.core.errors import DeltakwtError
 
@@ -53,24 +48,28 @@ def export(
         Path,
         typer.Option(
             "--out",
-            help="Write to this new or empty folder; for other targets than c: to this file.",
+            metavar="PATH",
+            help="Write to this folder, which must be new or empty, or, with a target other than c,"
+            " to this file.",
         ),
     ],
     model: ModelOption = DEFAULT_MODEL,
     target: Annotated[
         str,
         typer.Option(
+            metavar="TARGET",
             help="Choose what to write: 'c' is a folder of C for microcontrollers (default), 'bin'"
             " is one model file for the C library, 'web' is one compressed file for the browser,"
-            " 'onnx' and 'tflite' are the dense model with its front end for other runtimes."
+            " 'onnx' and 'tflite' are the dense model with its front end for other runtimes.",
         ),
     ] = "c",
     weights: Annotated[
         str | None,
         typer.Option(
+            metavar="KIND",
             help="Store the weights like this: with target c int8 (default) or int16, with bin f32"
             " (default) or int16, with web int16 (default for a model with scales) or f16; the"
-            " others have f32."
+            " others have f32.",
         ),
     ] = None,
     profile: ProfileOption = None,
@@ -78,40 +77,48 @@ def export(
     front_end: Annotated[
         str | None,
         typer.Option(
+            metavar="FRONT_END",
             help="Use this front end with --thresholds: plain (default), smooth, or"
-            " smooth_FLOOR[_QUANTILE], for example smooth_2."
+            " smooth_FLOOR[_QUANTILE], for example smooth_2.",
         ),
     ] = None,
     hop: Annotated[
         float | None,
         typer.Option(
-            help="Start a window every this many seconds (default: the model's own, else 0.1)."
+            metavar="SECONDS",
+            help="Compute a window every this many seconds. Default: the model's own, else 0.1.",
         ),
     ] = None,
     measure: Annotated[
         Path | None,
         typer.Option(
+            metavar="DIR",
             help="Run clips of this Speech Commands folder on an emulated Cortex-M7 and print"
-            " memory, instructions and accuracy."
+            " memory, instructions and accuracy.",
         ),
     ] = None,
     clips: Annotated[
         int,
         typer.Option(
-            min=1, help="With --measure: run this many clips of words and as many of noise."
+            metavar="N",
+            min=1,
+            help="With --measure: run this many clips of words and as many of noise.",
         ),
     ] = 10,
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, help="With --measure: use this many clips for the accuracy (default: all)."
+            metavar="N",
+            min=1,
+            help="With --measure: use this many clips for the accuracy. Default: all.",
         ),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
+            metavar="DIR",
             help="With target c and a model without scales for fixed point: choose them with clips"
-            " of this Speech Commands folder."
+            " of this Speech Commands folder.",
         ),
     ] = None,
     json: JsonOption = False,
@@ -245,7 +252,7 @@ def _wanted(name: str, kind: str, setting: Setting, hop: float | None, data: Pat
 def _scales(path: Path, weights: Weights, data: Path | None) -> Scales | None:
     """Return the scales of a model; without any, make them from clips of `data`, if given."""
     from deltakwt.data.calibration import calibration_sounds
-    from deltakwt.weights.profiles import load_profiles
+    from deltakwt.weights.folder import load_profiles
     from deltakwt.weights.quantize import quantize
     from deltakwt.weights.registry import file_profiles, find_scales
 

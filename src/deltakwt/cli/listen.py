@@ -6,23 +6,25 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, load_model, print_json, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
+    ArithmeticOption,
+    HopOption,
     ModelOption,
+    OnOption,
     ProfileOption,
+    ReuseOption,
     ThresholdsOption,
-    console,
-    load_model,
-    print_json,
-    table,
+    VerifyOption,
+    with_options,
 )
-from deltakwt.cli.options import ArithmeticOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -36,80 +38,50 @@ if TYPE_CHECKING:
     from deltakwt.listen.sources import Block
     from deltakwt.listen.spotter import SecondStage
 
-HopOption = Annotated[
-    float | None,
-    typer.Option(
-        help="Compute a window every this many seconds. Default: the model's own, else 0.1."
-    ),
-]
-ReuseOption = Annotated[
-    float | None,
-    typer.Option(
-        help="Do not compute a window again if no feature differs by more than this from the last"
-        " computed one; 0 is exact. Default: the model's own, else 3."
-    ),
-]
-OnOption = Annotated[
-    float | None,
-    typer.Option(
-        "--threshold",
-        help="Report a word from this score on, 0 to 1, for all words. Default: the model's own.",
-    ),
-]
-VerifyOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Confirm each event with a second stage: 'dense', a profile of the model, or another"
-        " model. It must find the same word with a score of at least 0.5."
-    ),
-]
 
+@dataclass(frozen=True)
+class ListenArguments:
+    """The options of `deltakwt listen`."""
 
-def register(app: typer.Typer) -> None:
-    """Add `listen`, `stress` and `review`."""
-    from deltakwt.cli.review import review
-    from deltakwt.cli.stress import stress
-
-    for verb in (listen, stress, review):
-        app.command()(verb)
-
-
-def listen(
-    model: ModelOption = DEFAULT_MODEL,
-    profile: ProfileOption = None,
-    thresholds: ThresholdsOption = None,
-    arithmetic: ArithmeticOption = None,
+    model: ModelOption = DEFAULT_MODEL
+    profile: ProfileOption = None
+    thresholds: ThresholdsOption = None
+    arithmetic: ArithmeticOption = None
     source: Annotated[
         str | None,
         typer.Option(
             "--input",
             "-i",
+            metavar="FILE",
             help="Read this sound file, or raw PCM or WAV from stdin with '-'."
             " Default: the microphone.",
         ),
-    ] = None,
+    ] = None
     fast: Annotated[
         bool, typer.Option("--fast", help="Read a file as fast as possible, not in real time.")
-    ] = False,
+    ] = False
     raw_format: Annotated[
         str,
         typer.Option(
-            help="Read raw PCM on stdin in this format: u8, s16, s24, s32 or f32, little-endian."
+            metavar="FORMAT",
+            help="Read raw PCM on stdin in this format: u8, s16, s24, s32 or f32, little-endian.",
         ),
-    ] = "s16",
+    ] = "s16"
     raw_rate: Annotated[
-        int, typer.Option(help="Read raw PCM on stdin at this rate, in Hz.")
-    ] = 16_000,
+        int, typer.Option(metavar="HZ", help="Read raw PCM on stdin at this rate, in Hz.")
+    ] = 16_000
     raw_channels: Annotated[
-        int, typer.Option(help="Read raw PCM on stdin with this many channels.")
-    ] = 1,
+        int, typer.Option(metavar="N", help="Read raw PCM on stdin with this many channels.")
+    ] = 1
     device: Annotated[
         str | None,
-        typer.Option(help="Use this microphone: its number or a part of its name."),
-    ] = None,
-    devices: Annotated[
-        bool, typer.Option("--devices", help="List the microphones and exit.")
-    ] = False,
+        typer.Option(
+            metavar="DEVICE", help="Use this microphone: its number or a part of its name."
+        ),
+    ] = None
+    devices: Annotated[bool, typer.Option("--devices", help="List the microphones and exit.")] = (
+        False
+    )
     on: Annotated[
         list[str] | None,
         typer.Option(
@@ -117,21 +89,24 @@ def listen(
             metavar="WORD=COMMAND",
             help="Run a command, without a shell, when the word is found. Can be repeated.",
         ),
-    ] = None,
+    ] = None
     hook_limit: Annotated[
-        float, typer.Option(min=0.1, help="Kill a command of --on after this many seconds.")
-    ] = 10.0,
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.1, help="Kill a command of --on after this many seconds."
+        ),
+    ] = 10.0
     save_events: Annotated[
         Path | None,
-        typer.Option(help="Save the sound around each event in this folder, for `review`."),
-    ] = None,
-    verify: VerifyOption = None,
-    hop: HopOption = None,
-    reuse: ReuseOption = None,
-    threshold: OnOption = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per line.")
-    ] = False,
+        typer.Option(
+            metavar="DIR", help="Save the sound around each event in this folder, for `review`."
+        ),
+    ] = None
+    verify: VerifyOption = None
+    hop: HopOption = None
+    reuse: ReuseOption = None
+    threshold: OnOption = None
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False
     log: Annotated[
         str | None,
         typer.Option(
@@ -140,8 +115,20 @@ def listen(
             help="Write words and messages as a log on stderr, as services do, in this format: text"
             " or json. Without --json, nothing is then printed on stdout.",
         ),
-    ] = None,
-) -> None:
+    ] = None
+
+
+def register(app: typer.Typer) -> None:
+    """Add `listen`, `stress` and `review`."""
+    from deltakwt.cli.review import review
+    from deltakwt.cli.stress import StressArguments, stress
+
+    app.command("listen")(with_options(listen, ListenArguments))
+    app.command("stress")(with_options(stress, StressArguments))
+    app.command("review")(review)
+
+
+def listen(arguments: ListenArguments) -> None:
     """Find words as they are said: microphone, file or pipe.
 
     Ends with code 0 after SIGTERM or Ctrl-C. SIGHUP reads the model and its settings again, unless
@@ -153,28 +140,37 @@ def listen(
     from deltakwt.listen.spotter import Spotter
     from deltakwt.logs import start_logging
 
-    if devices:
-        _list_devices(as_json)
+    if arguments.devices:
+        _list_devices(arguments.as_json)
         return
-    if fast and source is None:
+    if arguments.fast and arguments.source is None:
         raise DeltakwtError("--fast: a microphone cannot be faster than real time; give --input")
-    raw = Format(raw_format, raw_rate, raw_channels)
-    if log is not None:
-        start_logging(log)
+    raw = Format(arguments.raw_format, arguments.raw_rate, arguments.raw_channels)
+    if arguments.log is not None:
+        start_logging(arguments.log)
 
     def prepare() -> tuple[Model, dict[str, Any]]:
-        loaded = load_model(model, profile, thresholds, arithmetic)
-        parse_hooks(on or [], loaded.labels)
-        second = None if verify is None else second_stage(loaded, verify)
-        decision = decision_settings(loaded, hop, reuse, threshold)
+        loaded = load_model(
+            arguments.model, arguments.profile, arguments.thresholds, arguments.arithmetic
+        )
+        parse_hooks(arguments.on or [], loaded.labels)
+        second = None if arguments.verify is None else second_stage(loaded, arguments.verify)
+        decision = decision_settings(loaded, arguments.hop, arguments.reuse, arguments.threshold)
         return loaded, {"decision": decision, "verify": second}
 
     loaded, how = prepare()
     spotter = Spotter(loaded, **how)
-    session = Session(spotter, as_json=as_json, is_logged=log is not None)
-    commands = parse_hooks(on or [], loaded.labels)
-    _add_outputs(session, source or device, fast, commands, hook_limit, save_events)
-    blocks = _blocks(source, fast, raw, device, session.message)
+    session = Session(spotter, as_json=arguments.as_json, is_logged=arguments.log is not None)
+    commands = parse_hooks(arguments.on or [], loaded.labels)
+    _add_outputs(
+        session,
+        arguments.source or arguments.device,
+        arguments.fast,
+        commands,
+        arguments.hook_limit,
+        arguments.save_events,
+    )
+    blocks = _blocks(arguments.source, arguments.fast, raw, arguments.device, session.message)
 
     def reload() -> None:
         changed, how = prepare()
@@ -185,7 +181,7 @@ def listen(
     session.reload = reload
     with _terminate_as_interrupt(), _hang_up_as_reload(session):
         session.run(blocks)
-    if fast and not as_json and log is None:
+    if arguments.fast and not arguments.as_json and arguments.log is None:
         _print_summary(spotter.meter.ever)
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from deltakwt.cli.common import DEFAULT_MODEL, JsonOption, ModelOption, console, print_json, table
+from deltakwt.cli.common import console, print_json, table
+from deltakwt.cli.options import DEFAULT_MODEL, JsonOption, ModelOption
 
 if TYPE_CHECKING:
     from deltakwt.core.config import Config

@@ -8,17 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import (
-    DataOption,
-    JsonOption,
-    console,
-    load_model,
-    note,
-    print_json,
-    progress,
-    say,
-    table,
-)
+from deltakwt.cli.common import console, load_model, note, print_json, progress, say, table
+from deltakwt.cli.options import DataOption, JsonOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -83,8 +74,7 @@ def show(model: NameArgument, json: JsonOption = False) -> None:
     is given with the mix of clips on which it was measured.
     """
     from deltakwt.core.macs import dense_macs
-    from deltakwt.weights.folder import config_document, load_weights
-    from deltakwt.weights.profiles import load_profiles
+    from deltakwt.weights.folder import config_document, load_profiles, load_weights
     from deltakwt.weights.registry import default_arithmetic, file_profiles, resolve
 
     path = resolve(model)
@@ -148,11 +138,14 @@ def width(
         int,
         typer.Option(
             "--clips",
+            metavar="N",
             min=1,
             help="Draw this many test clips; those of digital silence are not run.",
         ),
     ] = 60,
-    seed: Annotated[int, typer.Option(help="Use this seed for the choice of clips.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Use this seed for the choice of clips.")
+    ] = 0,
     json: JsonOption = False,
 ) -> None:
     """Show how much of its width a model uses, layer by layer.
@@ -215,23 +208,29 @@ def import_file(
             " .ckpt, .bin), .safetensors, or .onnx.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Write the model to this new folder.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Write the model to this new folder.")
+    ],
     labels: Annotated[
         str | None,
         typer.Option(
+            metavar="LABELS",
             help="Name the labels in the order of the logits: a,b,c or a text file with one per"
-            " line. Default: the twelve labels of Speech Commands."
+            " line. Default: the twelve labels of Speech Commands.",
         ),
     ] = None,
     heads: Annotated[
         int | None,
-        typer.Option(help="Use this many attention heads. Default: one for each 64 features."),
+        typer.Option(
+            metavar="N", help="Use this many attention heads. Default: one for each 64 features."
+        ),
     ] = None,
     check: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="Compare with the logits that the model's own code gives: a .pt or .safetensors"
-            " file with features (n, 98, 40) and logits (n, labels)."
+            " file with features (n, 98, 40) and logits (n, labels).",
         ),
     ] = None,
     table_: Annotated[
@@ -303,7 +302,9 @@ def average_models(
             metavar="MODEL=SHARE", help="Average these models with these shares, such as 0.3."
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Write the model to this new folder.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Write the model to this new folder.")
+    ],
     json: JsonOption = False,
 ) -> None:
     """Write the weighted mean of models of one shape.

@@ -14,6 +14,46 @@ import typer
 
 from deltakwt.core.errors import DeltakwtError
 
+DEFAULT_MODEL = "kwt-1"
+
+ModelOption = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        envvar="DELTAKWT_MODEL",
+        help="Use this model: a name, a model folder, or a .tflite file of the KWT authors.",
+    ),
+]
+DataOption = Annotated[
+    Path,
+    typer.Option(
+        "--data", metavar="DIR", help="Use this Speech Commands folder.", show_default=False
+    ),
+]
+ThresholdsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--thresholds",
+        metavar="VALUES",
+        help="Run with these delta thresholds on the plain front end:"
+        " x_q_k_scores_softmax_heads[_mlpin_mlphidden[_v]], such as 0.2_0.2_0.2_0.05_0.001_0.05.",
+    ),
+]
+ProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="Run with this profile of the model, or dense. Default: the model's own.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+ThreadsOption = Annotated[
+    int,
+    typer.Option("--threads", min=0, metavar="N", help="Use this many threads; 0 uses all cores."),
+]
 ArithmeticOption = Annotated[
     str | None,
     typer.Option(
@@ -43,6 +83,39 @@ LimitOption = Annotated[
 ]
 SeedOption = Annotated[
     int, typer.Option("--seed", metavar="N", help="Use this seed for all random draws.")
+]
+
+# Of the verbs that run streams.
+HopOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Compute a window every this many seconds. Default: the model's own, else 0.1.",
+    ),
+]
+ReuseOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="DIFFERENCE",
+        help="Do not compute a window again if no feature differs by more than this from the last"
+        " computed one; 0 is exact. Default: the model's own, else 3.",
+    ),
+]
+OnOption = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold",
+        metavar="SCORE",
+        help="Report a word from this score on, 0 to 1, for all words. Default: the model's own.",
+    ),
+]
+VerifyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Confirm each event with a second stage: 'dense', a profile of the model, or another"
+        " model. It must find the same word with a score of at least 0.5.",
+    ),
 ]
 
 
@@ -79,7 +152,11 @@ def with_options(run: Callable[[Options], None], options: type[Options]) -> Call
             default=getattr(options, field.name, inspect.Parameter.empty),
             annotation=hints[field.name],
         )
-        for field in fields(options)  # type: ignore[arg-type]
+        # The options of the command itself come before those that it inherits.
+        for field in sorted(
+            fields(options),  # type: ignore[arg-type]
+            key=lambda field: field.name not in options.__annotations__,
+        )
     ]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = hints

@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import (
-    DataOption,
-    JsonOption,
-    console,
-    note,
-    percent,
-    print_json,
-    say,
-    table,
-)
-from deltakwt.cli.options import SeedOption
+from deltakwt.cli.common import console, note, percent, print_json, say, table
+from deltakwt.cli.options import DataOption, JsonOption, SeedOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -38,11 +29,15 @@ def quantize(
     ],
     data: DataOption,
     clips: Annotated[
-        int, typer.Option(min=20, help="Use this many clips, a tenth of them recorded noise.")
+        int,
+        typer.Option(
+            metavar="N", min=20, help="Use this many clips, a tenth of them recorded noise."
+        ),
     ] = 200,
     out: Annotated[
         Path | None,
         typer.Option(
+            metavar="DIR",
             help="Write fixed.json to this folder. Default: the model's folder.",
             show_default=False,
         ),
@@ -59,8 +54,7 @@ def quantize(
     """
     from deltakwt.data.calibration import calibration_sounds
     from deltakwt.weights import quantize as scales
-    from deltakwt.weights.folder import load_weights
-    from deltakwt.weights.profiles import load_profiles
+    from deltakwt.weights.folder import load_profiles, load_weights
     from deltakwt.weights.registry import file_profiles, resolve
 
     path = resolve(model)

@@ -8,23 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, fail, load_model, print_json, progress, say, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
     DataOption,
     JsonOption,
+    LimitOption,
     ModelOption,
     ProfileOption,
+    SeedOption,
+    SplitOption,
     ThreadsOption,
     ThresholdsOption,
-    console,
-    fail,
-    load_model,
-    print_json,
-    progress,
-    say,
-    table,
+    claim_folder,
 )
-from deltakwt.cli.options import LimitOption, SeedOption, SplitOption, claim_folder
 
 if TYPE_CHECKING:
     from deltakwt.report.build import Document
@@ -39,7 +36,10 @@ def register(app: typer.Typer) -> None:
 def report(
     data: DataOption,
     out: Annotated[
-        Path, typer.Option("--out", help="Write figures, tables, JSON and page to this folder.")
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="Write figures, tables, JSON and page to this folder."
+        ),
     ],
     model: ModelOption = DEFAULT_MODEL,
     split: SplitOption = "test",
@@ -49,6 +49,7 @@ def report(
         int,
         typer.Option(
             "--recordings",
+            metavar="N",
             min=0,
             max=200,
             help="Put at most this many recordings into the page; 0 for none.",
@@ -56,7 +57,10 @@ def report(
     ] = 24,
     sweep: Annotated[
         Path | None,
-        typer.Option(help="Show this sweep.json, which `deltakwt sweep` wrote for the same model."),
+        typer.Option(
+            metavar="FILE",
+            help="Show this sweep.json, which `deltakwt sweep` wrote for the same model.",
+        ),
     ] = None,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,
@@ -68,11 +72,11 @@ def report(
     The folder gets every figure as PNG and SVG, every table as CSV, all numbers as JSON, and one
     HTML page with everything inside.
     """
-    from deltakwt.report.build import Request, draw, measure
+    from deltakwt.report.build import ReportRequest, draw, measure
 
     loaded = load_model(model, profile, thresholds, "float")
     claim_folder(out)
-    request = Request(data, out, split, seed, limit, clips, threads, sweep)
+    request = ReportRequest(data, out, split, seed, limit, clips, threads, sweep)
     with progress("measuring") as bar:
         document, sounds = measure(loaded, request, bar.update)
     with progress("drawing") as bar:
@@ -107,19 +111,22 @@ def _print(document: Document, out: Path) -> None:
 
 def explain(
     file: Annotated[
-        Path, typer.Argument(help="Explain this sound file, of any format and length.")
+        Path,
+        typer.Argument(metavar="FILE", help="Explain this sound file, of any format and length."),
     ],
     model: ModelOption = DEFAULT_MODEL,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
+            metavar="FILE",
             help="Write a .png, .svg, .html or .json file. Default: draw in the terminal.",
         ),
     ] = None,
     at: Annotated[
         float | None,
         typer.Option(
+            metavar="SECONDS",
             min=0,
             help="Explain the second that starts here, in seconds. Default: the second with the"
             " highest score of a word.",

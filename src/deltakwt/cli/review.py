@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltakwt.cli.common import JsonOption, print_json
+from deltakwt.cli.common import print_json
+from deltakwt.cli.options import JsonOption
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,11 +29,16 @@ def review(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the labelled clips to this folder. Default: DIR/labelled."),
+        typer.Option(
+            metavar="DIR", help="Write the labelled clips to this folder. Default: DIR/labelled."
+        ),
     ] = None,
     split: Annotated[
         str,
-        typer.Option(help="Make clips of this split: test (for eval), val (for tune) or train."),
+        typer.Option(
+            metavar="SPLIT",
+            help="Make clips of this split: test (for eval), val (for tune) or train.",
+        ),
     ] = "test",
     play: Annotated[bool, typer.Option(help="Play each event before the question.")] = True,
     json: JsonOption = False,

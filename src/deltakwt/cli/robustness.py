@@ -7,20 +7,18 @@ from typing import Annotated
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, fail, load_model, print_json, progress, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
     DataOption,
     JsonOption,
+    LimitOption,
     ModelOption,
+    ProfilesOption,
+    SeedOption,
+    SplitOption,
     ThreadsOption,
-    console,
-    fail,
-    load_model,
-    print_json,
-    progress,
-    table,
 )
-from deltakwt.cli.options import LimitOption, ProfilesOption, SeedOption, SplitOption
 
 
 def register(app: typer.Typer) -> None:
@@ -34,11 +32,13 @@ def robustness(
     profile: ProfilesOption = None,
     sounds: Annotated[
         Path | None,
-        typer.Option(help="Take environmental sounds for the background from this folder."),
+        typer.Option(
+            metavar="DIR", help="Take environmental sounds for the background from this folder."
+        ),
     ] = None,
     speech: Annotated[
         Path | None,
-        typer.Option(help="Take other talkers for the background from this folder."),
+        typer.Option(metavar="DIR", help="Take other talkers for the background from this folder."),
     ] = None,
     split: SplitOption = "test",
     limit: LimitOption = None,

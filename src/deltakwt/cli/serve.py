@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import DEFAULT_MODEL, ModelOption, ProfileOption, ThreadsOption
-from deltakwt.cli.options import ArithmeticOption
+from deltakwt.cli.options import (
+    DEFAULT_MODEL,
+    ArithmeticOption,
+    ModelOption,
+    ProfileOption,
+    ThreadsOption,
+    with_options,
+)
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 
 if TYPE_CHECKING:
@@ -19,6 +26,10 @@ if TYPE_CHECKING:
     from deltakwt.serve.hub import Hub
     from deltakwt.serve.limits import Limits
 
+UriOption = Annotated[
+    str,
+    typer.Option(metavar="URI", help="Listen on this address: tcp://HOST:PORT or unix:///PATH."),
+]
 LogOption = Annotated[
     str,
     typer.Option(
@@ -26,25 +37,45 @@ LogOption = Annotated[
     ),
 ]
 ClientsOption = Annotated[
-    int, typer.Option("--max-clients", min=1, help="Accept at most this many clients at once.")
+    int,
+    typer.Option(
+        "--max-clients", metavar="N", min=1, help="Accept at most this many clients at once."
+    ),
 ]
 MessageOption = Annotated[
-    int, typer.Option("--max-message", min=1024, help="Accept at most this many bytes per message.")
+    int,
+    typer.Option(
+        "--max-message",
+        metavar="BYTES",
+        min=1024,
+        help="Accept at most this many bytes per message.",
+    ),
 ]
 BufferedOption = Annotated[
     int,
-    typer.Option("--max-buffered", min=1024, help="Buffer at most this many bytes per client."),
+    typer.Option(
+        "--max-buffered",
+        metavar="BYTES",
+        min=1024,
+        help="Buffer at most this many bytes per client.",
+    ),
 ]
 AheadOption = Annotated[
     float,
     typer.Option(
-        "--max-ahead", min=0, help="Accept sound this many seconds ahead of real time; 0: no limit."
+        "--max-ahead",
+        metavar="SECONDS",
+        min=0,
+        help="Accept sound this many seconds ahead of real time; 0 means no limit.",
     ),
 ]
 IdleOption = Annotated[
     float,
     typer.Option(
-        "--idle", min=0, help="Disconnect after this many seconds without a message; 0: never."
+        "--idle",
+        metavar="SECONDS",
+        min=0,
+        help="Disconnect after this many seconds without a message; 0 means never.",
     ),
 ]
 ModelsOption = Annotated[
@@ -52,6 +83,7 @@ ModelsOption = Annotated[
     typer.Option(
         "--model",
         "-m",
+        metavar="MODEL",
         envvar="DELTAKWT_MODEL",
         help="Use this model: a name, a model folder, or a .tflite file. Can be repeated: every"
         f" stream then runs through all of them. Default: {DEFAULT_MODEL}.",
@@ -59,8 +91,85 @@ ModelsOption = Annotated[
 ]
 StallOption = Annotated[
     float,
-    typer.Option("--stall", min=0.1, help="Allow this many seconds to send or read a message."),
+    typer.Option(
+        "--stall",
+        metavar="SECONDS",
+        min=0.1,
+        help="Allow this many seconds to send or read a message.",
+    ),
 ]
+
+
+@dataclass(frozen=True)
+class ServerArguments:
+    """The options of both servers."""
+
+    profile: ProfileOption = None
+    arithmetic: ArithmeticOption = None
+    threads: ThreadsOption = 0
+    log: LogOption = "text"
+    max_clients: ClientsOption = 64
+    max_message: MessageOption = 1 << 20
+    max_buffered: BufferedOption = 1 << 20
+    max_ahead: AheadOption = 120.0
+    idle: IdleOption = 600.0
+    stall: StallOption = 10.0
+
+    def limits(self, **more: Any) -> Limits:
+        """Return the limits of a client."""
+        from deltakwt.serve.limits import Limits
+
+        return Limits(
+            clients=self.max_clients,
+            message=self.max_message,
+            buffered=self.max_buffered,
+            ahead=self.max_ahead,
+            idle=self.idle,
+            stall=self.stall,
+            **more,
+        )
+
+
+@dataclass(frozen=True)
+class WyomingArguments(ServerArguments):
+    """The options of `deltakwt serve wyoming`."""
+
+    uri: UriOption = "tcp://127.0.0.1:10400"
+    model: ModelsOption = None
+
+
+@dataclass(frozen=True)
+class HttpArguments(ServerArguments):
+    """The options of `deltakwt serve http`."""
+
+    uri: UriOption = "tcp://127.0.0.1:10480"
+    model: ModelOption = DEFAULT_MODEL
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Read the token that clients must send from this file, or from DELTAKWT_TOKEN."
+            " Required if other machines can reach the address.",
+        ),
+    ] = None
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN", help="Allow web pages of this origin. Can be repeated. Default: none."
+        ),
+    ] = None
+    max_body: Annotated[
+        int,
+        typer.Option(
+            metavar="BYTES", min=1024, help="Accept at most this many bytes per posted file."
+        ),
+    ] = 64 << 20
+    max_seconds: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0.1, help="Allow this many seconds to receive or process a file."
+        ),
+    ] = 60.0
 
 
 def register(app: typer.Typer) -> None:
@@ -68,27 +177,12 @@ def register(app: typer.Typer) -> None:
     servers = typer.Typer(
         help="Serve a model to other programs. Needs the extra 'serve'.", no_args_is_help=True
     )
-    servers.command("wyoming")(wyoming)
-    servers.command("http")(http)
+    servers.command("wyoming")(with_options(wyoming, WyomingArguments))
+    servers.command("http")(with_options(http, HttpArguments))
     app.add_typer(servers, name="serve")
 
 
-def wyoming(
-    uri: Annotated[
-        str, typer.Option(help="Listen on this address: tcp://HOST:PORT or unix:///PATH.")
-    ] = "tcp://127.0.0.1:10400",
-    model: ModelsOption = None,
-    profile: ProfileOption = None,
-    arithmetic: ArithmeticOption = None,
-    threads: ThreadsOption = 0,
-    log: LogOption = "text",
-    max_clients: ClientsOption = 64,
-    max_message: MessageOption = 1 << 20,
-    max_buffered: BufferedOption = 1 << 20,
-    max_ahead: AheadOption = 120.0,
-    idle: IdleOption = 600.0,
-    stall: StallOption = 10.0,
-) -> None:
+def wyoming(arguments: WyomingArguments) -> None:
     """Serve wake words over Wyoming, the protocol of Home Assistant.
 
     Ends with code 0 after SIGTERM or Ctrl-C. SIGHUP reads the model and its settings again.
@@ -97,48 +191,14 @@ def wyoming(
         from deltakwt.serve import wyoming as server
     except ModuleNotFoundError as error:
         raise _missing(error, "wyoming") from None
-    from deltakwt.serve.address import parse_uri
-    from deltakwt.serve.limits import Limits
+    from deltakwt.serve.service import parse_uri
 
-    parse_uri(uri)
-    limits = Limits(max_clients, max_message, max_buffered, max_ahead, idle, stall)
-    names = model or [DEFAULT_MODEL]
-    asyncio.run(server.run(_hub(names, profile, arithmetic, threads, log, limits), uri))
+    parse_uri(arguments.uri)
+    hub = _hub(arguments, arguments.model or [DEFAULT_MODEL], arguments.limits())
+    asyncio.run(server.run(hub, arguments.uri))
 
 
-def http(
-    uri: Annotated[
-        str, typer.Option(help="Listen on this address: tcp://HOST:PORT or unix:///PATH.")
-    ] = "tcp://127.0.0.1:10480",
-    model: ModelOption = DEFAULT_MODEL,
-    profile: ProfileOption = None,
-    arithmetic: ArithmeticOption = None,
-    threads: ThreadsOption = 0,
-    log: LogOption = "text",
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="Read the token that clients must send from this file, or from DELTAKWT_TOKEN."
-            " Required if other machines can reach the address."
-        ),
-    ] = None,
-    origin: Annotated[
-        list[str] | None,
-        typer.Option(help="Allow web pages of this origin. Can be repeated. Default: none."),
-    ] = None,
-    max_clients: ClientsOption = 64,
-    max_message: MessageOption = 1 << 20,
-    max_buffered: BufferedOption = 1 << 20,
-    max_ahead: AheadOption = 120.0,
-    idle: IdleOption = 600.0,
-    stall: StallOption = 10.0,
-    max_body: Annotated[
-        int, typer.Option(min=1024, help="Accept at most this many bytes per posted file.")
-    ] = 64 << 20,
-    max_seconds: Annotated[
-        float, typer.Option(min=0.1, help="Allow this many seconds to receive or process a file.")
-    ] = 60.0,
-) -> None:
+def http(arguments: HttpArguments) -> None:
     """Serve over HTTP: posted sound files, or PCM over a WebSocket.
 
     Ends with code 0 after SIGTERM or Ctrl-C. SIGHUP reads the model and its settings again.
@@ -147,16 +207,13 @@ def http(
         from deltakwt.serve import http as server
     except ModuleNotFoundError as error:
         raise _missing(error, "starlette", "uvicorn", "websockets") from None
-    from deltakwt.serve.address import parse_uri
-    from deltakwt.serve.limits import Limits
+    from deltakwt.serve.service import parse_uri
 
-    parse_uri(uri)
-    token = _token(token_file)
-    limits = Limits(
-        max_clients, max_message, max_buffered, max_ahead, idle, stall, max_body, max_seconds
-    )
-    hub = _hub([model], profile, arithmetic, threads, log, limits)
-    asyncio.run(server.run(hub, uri, token, origin or []))
+    parse_uri(arguments.uri)
+    token = _token(arguments.token_file)
+    limits = arguments.limits(body=arguments.max_body, seconds=arguments.max_seconds)
+    hub = _hub(arguments, [arguments.model], limits)
+    asyncio.run(server.run(hub, arguments.uri, token, arguments.origin or []))
 
 
 def _token(file: Path | None) -> str | None:
@@ -169,29 +226,22 @@ def _token(file: Path | None) -> str | None:
         raise DeltakwtError(f"--token-file {file}: cannot be read: {error}") from None
 
 
-def _hub(
-    names: list[str],
-    profile: str | None,
-    arithmetic: str | None,
-    threads: int,
-    log: str,
-    limits: Limits,
-) -> Hub:
+def _hub(arguments: ServerArguments, names: list[str], limits: Limits) -> Hub:
     """Load the models and start logging."""
     from deltakwt.core.model import load
     from deltakwt.logs import start_logging
     from deltakwt.serve.hub import Hub
 
-    start_logging(log)
+    start_logging(arguments.log)
 
     def load_model(name: str) -> Model:
-        model = load(name, arithmetic=arithmetic)
-        if profile is not None:
-            model.setting = profile
+        model = load(name, arithmetic=arguments.arithmetic)
+        if arguments.profile is not None:
+            model.setting = arguments.profile
         return model
 
     first, *more = (partial(load_model, name) for name in names)
-    return Hub(first, limits, threads, more)
+    return Hub(first, limits, arguments.threads, more)
 
 
 def _missing(error: ModuleNotFoundError, *packages: str) -> Exception:

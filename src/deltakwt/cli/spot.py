@@ -1,4 +1,4 @@
-"""`deltakwt spot`: the words in sound files."""
+"""`deltakwt spot`: the words in sound files, or with --out those of very many files in a table."""
 
 from __future__ import annotations
 
@@ -9,21 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.archive import OutOption, RayOption, search
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, fail, load_model, print_json, progress, say, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
+    ArithmeticOption,
     ModelOption,
     ProfileOption,
     ThreadsOption,
     ThresholdsOption,
-    console,
-    fail,
-    load_model,
-    print_json,
-    progress,
-    table,
 )
-from deltakwt.cli.options import ArithmeticOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
@@ -31,6 +25,25 @@ if TYPE_CHECKING:
     from deltakwt.listen.spotter import Spotting
 
 LONG = 30.0  # seconds of sound from which progress is shown
+
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="Write one row per word to this new .parquet or .jsonl file. Run the same command"
+        " again to continue after an interruption.",
+    ),
+]
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="With --out: work on this Ray cluster, such as 10.0.0.1:6379 or auto, instead of on"
+        " this machine.",
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -43,8 +56,8 @@ def spot(
         list[str],
         typer.Argument(
             metavar="FILE",
-            help="Find words in these sound files. With --out also in folders, in the files of"
-            " a list (.txt, one per line) and of a list on stdin (-).",
+            help="Find words in these sound files. With --out, a folder means all sound files below"
+            " it, a .txt file is a list of paths, one per line, and - is such a list on stdin.",
         ),
     ],
     model: ModelOption = DEFAULT_MODEL,
@@ -68,12 +81,12 @@ def spot(
 
     A window of one second is run every 100 ms, and the words and times are those of `listen`. A
     file of at most one second is decided as one clip. A file that cannot be read is reported, and
-    the others are still searched. With --out, all cores work on very many files and write a table
-    of their words; the same command continues an interrupted search.
+    the others are still searched. With --out, the words of very many files are written to a
+    table, on all cores; the same command continues an interrupted search.
     """
     loaded = load_model(model, profile, thresholds, arithmetic)
     if out is not None or ray is not None:
-        search(loaded, files, out, ray, threads, full=full, json=json)
+        _search_archive(loaded, files, out, ray, threads, full=full, json=json)
         return
     documents: list[dict[str, Any]] = []
     found: list[Spotting] = []
@@ -105,6 +118,42 @@ def spot(
         raise typer.Exit(130)
     if len(found) < len(files):
         raise typer.Exit(1 if found else 2)
+
+
+def _search_archive(
+    model: Model,
+    inputs: list[str],
+    out: Path | None,
+    ray: str | None,
+    threads: int,
+    *,
+    full: bool,
+    json: bool,
+) -> None:
+    """Search an archive and print what was found."""
+    from deltakwt.archive.search import search_archive
+
+    if out is None:
+        raise DeltakwtError("--ray needs --out: name the .parquet or .jsonl file to write")
+    if full:
+        raise DeltakwtError("--json=full: --out writes words only; leave one of them out")
+    try:
+        with progress("searching", "bytes") as bar:
+            found = search_archive(
+                model, inputs, out, workers=threads, ray=ray, progress=bar.update
+            )
+    except KeyboardInterrupt:
+        fail(f"{out}: interrupted; run the same command again to continue")
+        raise typer.Exit(130) from None
+    if json:
+        print_json(found.to_json())
+    else:
+        say(
+            f"{out}: {found.words:,} words in {found.files:,} files, {found.hours:.2f} hours of"
+            f" sound; {found.unreadable:,} files could not be read; {found.elapsed:.1f} s"
+        )
+    if found.unreadable:
+        raise typer.Exit(1 if found.unreadable < found.files else 2)
 
 
 def _spot(model: Model, file: str) -> Spotting:

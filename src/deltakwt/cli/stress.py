@@ -4,48 +4,51 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, fail, load_model, print_json, progress, table
+from deltakwt.cli.listen import decision_settings, second_stage
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
+    ArithmeticOption,
     DataOption,
+    HopOption,
     JsonOption,
     ModelOption,
-    console,
-    fail,
-    load_model,
-    print_json,
-    progress,
-    table,
-)
-from deltakwt.cli.listen import (
-    HopOption,
     OnOption,
+    ProfilesOption,
     ReuseOption,
+    SeedOption,
+    SplitOption,
     VerifyOption,
-    decision_settings,
-    second_stage,
 )
-from deltakwt.cli.options import ArithmeticOption, ProfilesOption, SeedOption, SplitOption
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
+    from deltakwt.core.model import Model
+    from deltakwt.evaluate.negatives import NegativeStream
     from deltakwt.evaluate.streams import PlannedStream
+    from deltakwt.evaluate.stress import SettingResult
 
 
-def stress(
-    data: DataOption,
-    model: ModelOption = DEFAULT_MODEL,
-    profile: ProfilesOption = None,
+@dataclass(frozen=True)
+class StressArguments:
+    """The options of `deltakwt stress`."""
+
+    data: DataOption
+    model: ModelOption = DEFAULT_MODEL
+    profile: ProfilesOption = None
     noise: Annotated[
         Path | None,
         typer.Option(
-            help="Take the background noise from this folder. Default: _background_noise_ of DATA."
+            metavar="DIR",
+            help="Take the background noise from this folder. Default: _background_noise_ of DATA.",
         ),
-    ] = None,
+    ] = None
     negatives: Annotated[
         list[Path] | None,
         typer.Option(
@@ -53,36 +56,46 @@ def stress(
             help="Count false accepts on the sound files below this folder, which holds no"
             " keywords, or has transcripts (*.trans.txt). Can be repeated.",
         ),
-    ] = None,
-    split: SplitOption = "test",
-    hours: Annotated[float, typer.Option(help="Make a stream of this length, in hours.")] = 1.0,
-    seed: SeedOption = 1,
+    ] = None
+    split: SplitOption = "test"
+    hours: Annotated[
+        float, typer.Option(metavar="HOURS", help="Make a stream of this length, in hours.")
+    ] = 1.0
+    seed: SeedOption = 1
     snr: Annotated[
-        float, typer.Option(help="Use this signal-to-noise ratio of the words, in dB.")
-    ] = 10.0,
+        float,
+        typer.Option(metavar="DB", help="Use this signal-to-noise ratio of the words, in dB."),
+    ] = 10.0
     gap: Annotated[
         tuple[float, float],
-        typer.Option(help="Place words this far apart: shortest and longest time, in seconds."),
-    ] = (5, 15),
+        typer.Option(
+            metavar="SECONDS SECONDS",
+            help="Place words this far apart: shortest and longest time, in seconds.",
+        ),
+    ] = (5, 15)
     others: Annotated[
-        float, typer.Option(help="Make this share of the words non-keywords, 0 to 1.")
-    ] = 0.1,
+        float,
+        typer.Option(metavar="SHARE", help="Make this share of the words non-keywords, 0 to 1."),
+    ] = 0.1
     level: Annotated[
         tuple[float, float],
-        typer.Option(help="Vary the noise between these levels, in dB of full scale."),
-    ] = (-35, -25),
-    hop: HopOption = None,
-    reuse: ReuseOption = None,
-    threshold: OnOption = None,
-    verify: VerifyOption = None,
+        typer.Option(
+            metavar="DB DB", help="Vary the noise between these levels, in dB of full scale."
+        ),
+    ] = (-35, -25)
+    hop: HopOption = None
+    reuse: ReuseOption = None
+    threshold: OnOption = None
+    verify: VerifyOption = None
     max_false_accepts: Annotated[
         float,
         typer.Option(
+            metavar="N",
             min=0,
             help="Allow this many false accepts per hour when a threshold is chosen: on the"
             " negatives, or on the stream if there are none.",
         ),
-    ] = 1.0,
+    ] = 1.0
     choose: Annotated[
         str | None,
         typer.Option(
@@ -90,97 +103,108 @@ def stress(
             help="Find the decision settings of this profile that miss the fewest words within"
             " --max-false-accepts.",
         ),
-    ] = None,
+    ] = None
     per_word: Annotated[
         bool,
         typer.Option("--per-word", help="With --choose: find a threshold for every word."),
-    ] = False,
+    ] = False
     write: Annotated[
         bool,
         typer.Option("--write", help="With --choose: write them into the model's config.json."),
-    ] = False,
+    ] = False
     curve: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the detection-error curves as a PNG file."),
-    ] = None,
+    ] = None
     soak: Annotated[
         bool,
         typer.Option(
             "--soak",
-            help="Measure memory growth, drift and a hash of the events of the first profile"
-            " instead.",
+            help="Run the first profile only, and report the growth of memory, the drift of the"
+            " delays, and a hash of the events.",
         ),
-    ] = False,
+    ] = False
     save: Annotated[
         Path | None,
         typer.Option(
             metavar="STEM", help="Write the stream to STEM.flac and its words to STEM.json."
         ),
-    ] = None,
-    arithmetic: ArithmeticOption = None,
-    json: JsonOption = False,
-) -> None:
+    ] = None
+    arithmetic: ArithmeticOption = None
+    json: JsonOption = False
+
+
+def stress(given: StressArguments) -> None:
     """Measure misses, false accepts and compute on a long stream."""
     from deltakwt.evaluate import stress as runs
-    from deltakwt.evaluate.choose import choose as choose_decision
     from deltakwt.evaluate.negatives import find_negatives
-    from deltakwt.evaluate.soak import soak as run_soak
+    from deltakwt.evaluate.soak import soak
     from deltakwt.evaluate.streams import PlannedStream, Scenario, find_material
-    from deltakwt.listen.spotter import decision_of, save_decision
 
-    scenario = Scenario(hours, seed, snr, gap, others, level)
-    loaded = load_model(model, arithmetic=arithmetic)
-    decision = decision_settings(loaded, hop, reuse, threshold)
-    settings = runs.settings_of(loaded, profile or ([choose] if choose else None))
+    scenario = Scenario(given.hours, given.seed, given.snr, given.gap, given.others, given.level)
+    loaded = load_model(given.model, arithmetic=given.arithmetic)
+    decision = decision_settings(loaded, given.hop, given.reuse, given.threshold)
+    choose, verify = given.choose, given.verify
+    settings = runs.settings_of(loaded, given.profile or ([choose] if choose else None))
     if choose is not None and choose not in map(str, settings):
         raise DeltakwtError(f"--choose {choose}: is not among the profiles that --profile names")
     if verify is not None:
         second_stage(loaded, verify)  # a wrong name is reported before hours of work
-    quiet = [find_negatives(folder) for folder in negatives or []]
-    stream = PlannedStream(find_material(data, noise, loaded.labels, split), scenario)
-    if save is not None:
-        _save(stream, save)
-    with progress("seconds of sound") as bar:
-        if soak:
-            chosen = settings[0] if profile else None
-            found = run_soak(loaded, stream, chosen, decision, bar.update)
-        else:
-            results = runs.stress(
-                loaded,
-                stream,
-                settings,
-                decision,
-                negatives=quiet,
-                second=None if verify is None else lambda: second_stage(loaded, verify),
-                progress=bar.update,
-            )
-    if soak:
-        print_json(found) if json else _show_soak(found)
+    quiet = [find_negatives(folder) for folder in given.negatives or []]
+    material = find_material(given.data, given.noise, loaded.labels, given.split)
+    stream = PlannedStream(material, scenario)
+    if given.save is not None:
+        _save(stream, given.save)
+    if given.soak:
+        first = settings[0] if given.profile else None
+        with progress("seconds of sound") as bar:
+            found = soak(loaded, stream, first, decision, bar.update)
+        print_json(found) if given.json else _show_soak(found)
         return
-    document = runs.report(loaded, stream, decision, results, quiet, max_false_accepts)
-    document |= {"data": str(data), "verify": verify}
+    second = None if verify is None else lambda: second_stage(loaded, verify)
+    with progress("seconds of sound") as bar:
+        update = bar.update
+        results = runs.stress(
+            loaded, stream, settings, decision, negatives=quiet, second=second, progress=update
+        )
+    document = runs.report(loaded, stream, decision, results, quiet, given.max_false_accepts)
+    document |= {"data": str(given.data), "verify": verify}
     if choose is not None:
         result = next(one for one in results if one.name == choose)
-        best, point = choose_decision(
-            result,
-            stream.truth,
-            hours,
-            decision_of(loaded),
-            negatives=quiet,
-            max_false=max_false_accepts,
-            per_word=per_word,
-        )
-        if write:
-            save_decision(loaded, best)
-        document["chosen"] = {"setting": choose, "decision": best.to_json(), **point.to_json()}
-    if curve is not None:
-        runs.draw_curve(document, str(curve))
-    print_json(document) if json else _show(document)
+        document["chosen"] = _choose(given, loaded, result, stream, quiet)
+    if given.curve is not None:
+        runs.draw_curve(document, str(given.curve))
+    print_json(document) if given.json else _show(document)
     failed = [reason for one in quiet for reason in one.failed]
     for reason in failed:
         fail(reason)
     if failed:
         raise typer.Exit(1)
+
+
+def _choose(
+    given: StressArguments,
+    model: Model,
+    result: SettingResult,
+    stream: PlannedStream,
+    quiet: list[NegativeStream],
+) -> dict[str, Any]:
+    """Find the best decision settings, and write them if asked to."""
+    from deltakwt.evaluate.choose import choose
+    from deltakwt.listen.spotter import decision_of, save_decision
+
+    best, point = choose(
+        result,
+        stream.truth,
+        given.hours,
+        decision_of(model),
+        negatives=quiet,
+        max_false=given.max_false_accepts,
+        per_word=given.per_word,
+    )
+    if given.write:
+        save_decision(model, best)
+    return {"setting": given.choose, "decision": best.to_json(), **point.to_json()}
 
 
 def _save(stream: PlannedStream, stem: Path) -> None:

@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import console, fail, load_model, print_json, progress, table
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
     DataOption,
     JsonOption,
     ModelOption,
-    console,
-    fail,
-    load_model,
-    print_json,
-    progress,
-    table,
+    SeedOption,
+    claim_folder,
 )
-from deltakwt.cli.options import SeedOption, claim_folder
 from deltakwt.cli.tune_show import (
     command,
     list_failed,
@@ -47,29 +43,37 @@ class SweepArguments:
         Path | None,
         typer.Option(
             "--validation",
-            help="Adjust the thresholds on the validation split of this full data set. The default"
-            " is --data if it has one; otherwise the thresholds are not adjusted.",
+            metavar="DIR",
+            help="Adjust the thresholds on the validation split of this full data set. Default:"
+            " --data if it has one; otherwise the thresholds are not adjusted.",
         ),
     ] = None
     split: Annotated[
-        str, typer.Option("--split", help="Use this split of --data: train, val or test.")
+        str,
+        typer.Option(
+            "--split", metavar="SPLIT", help="Use this split of --data: train, val or test."
+        ),
     ] = "test"
     silence: Annotated[
         str,
         typer.Option(
             "--silence",
+            metavar="KIND",
             help="Use these silence clips: zero (digital, as in the paper) or noise (recorded).",
         ),
     ] = "zero"
     subset: Annotated[
         int,
-        typer.Option("--subset", min=12, help="Search on this many clips."),
+        typer.Option("--subset", metavar="N", min=12, help="Search on this many clips."),
     ] = 100
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Try this many settings.")] = 500
+    trials: Annotated[
+        int, typer.Option("--trials", metavar="N", min=1, help="Try this many settings.")
+    ] = 500
     least_accuracy: Annotated[
         float,
         typer.Option(
             "--least-accuracy",
+            metavar="PERCENT",
             help="Keep settings with at least this accuracy on the subset, in percent.",
         ),
     ] = 92.0
@@ -77,6 +81,7 @@ class SweepArguments:
         int,
         typer.Option(
             "--adjust-clips",
+            metavar="N",
             min=16,
             help="Use this many validation clips per run of the adjustment.",
         ),
@@ -85,8 +90,9 @@ class SweepArguments:
         Path | None,
         typer.Option(
             "--out",
+            metavar="DIR",
             help="Write sweep.json, its figure and subset.json, the list of clips, to this folder."
-            " The default is sweep-MODEL.",
+            " Default: sweep-MODEL.",
         ),
     ] = None
     seed: SeedOption = 0

@@ -160,7 +160,7 @@ def _layerwise(options: TrainArguments, start: str | None, shape: tuple[int, ...
 def _thresholds(text: str, start: str | None) -> str:
     """Return the given thresholds, or those of a profile of the model to continue from."""
     from deltakwt.core.setting import Thresholds
-    from deltakwt.weights.profiles import load_profiles
+    from deltakwt.weights.folder import load_profiles
     from deltakwt.weights.registry import resolve
 
     if text and start and text in (profiles := load_profiles(resolve(start))).profiles:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from deltakwt.cli.common import JsonOption, ThreadsOption
+from deltakwt.cli.options import JsonOption, ThreadsOption
 from deltakwt.core.errors import DeltakwtError
 
 
@@ -17,12 +17,16 @@ class TrainArguments:
     """The options of `deltakwt train`."""
 
     out: Annotated[
-        Path, typer.Option("--out", help="Write the run and the finished model to this folder.")
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="Write the run and the finished model to this folder."
+        ),
     ]
     data: Annotated[
         list[Path] | None,
         typer.Option(
             "--data",
+            metavar="DIR",
             help="Learn words from this folder, which has one folder per word. Can be repeated.",
         ),
     ] = None
@@ -30,6 +34,7 @@ class TrainArguments:
         list[Path] | None,
         typer.Option(
             "--speech",
+            metavar="DIR",
             help="Learn to reject the speech in this folder of recordings. Can be repeated.",
         ),
     ] = None
@@ -37,6 +42,7 @@ class TrainArguments:
         list[Path] | None,
         typer.Option(
             "--sounds",
+            metavar="DIR",
             help="Treat the sounds or music in this folder as silence, and mix them behind words."
             " Can be repeated.",
         ),
@@ -45,6 +51,7 @@ class TrainArguments:
         str,
         typer.Option(
             "--rooms",
+            metavar="ROOMS",
             help="Add reverberation: the impulse responses in this folder, 'simulated' (rooms"
             " simulated with pyroomacoustics) or 'noise' (decaying noise). Default: none.",
         ),
@@ -52,17 +59,25 @@ class TrainArguments:
     size: Annotated[
         str | None,
         typer.Option(
-            "--size", help="Train this size: kwt-0, kwt-1, kwt-2 or kwt-3. Default: kwt-1."
+            "--size",
+            metavar="SIZE",
+            help="Train this size: kwt-0, kwt-1, kwt-2 or kwt-3. Default: kwt-1.",
         ),
     ] = None
     shape: Annotated[
         str,
-        typer.Option("--shape", help="Train this shape instead of a size: DIM,HEADS,MLP,LAYERS."),
+        typer.Option(
+            "--shape",
+            metavar="SHAPE",
+            help="Train this shape instead of a size: DIM,HEADS,MLP,LAYERS.",
+        ),
     ] = ""
     words: Annotated[
         str | None,
         typer.Option(
-            "--words", help="Learn these words, separated by commas. Default: the ten keywords."
+            "--words",
+            metavar="WORDS",
+            help="Learn these words, separated by commas. Default: the ten keywords.",
         ),
     ] = None
     synth: Annotated[
@@ -70,15 +85,18 @@ class TrainArguments:
         typer.Option("--synth", help="Synthesise training speech for the words with espeak-ng."),
     ] = False
     start: Annotated[
-        str | None, typer.Option("--from", help="Start from the weights of this model.")
+        str | None,
+        typer.Option("--from", metavar="MODEL", help="Start from the weights of this model."),
     ] = None
     grow: Annotated[
-        str | None, typer.Option("--grow", help="Widen this model to --size, then train it.")
+        str | None,
+        typer.Option("--grow", metavar="MODEL", help="Widen this model to --size, then train it."),
     ] = None
     teacher: Annotated[
         list[str] | None,
         typer.Option(
             "--teacher",
+            metavar="MODEL",
             help="Distil from this model: learn from its posteriors too. Can be repeated.",
         ),
     ] = None
@@ -86,6 +104,7 @@ class TrainArguments:
         float | None,
         typer.Option(
             "--teacher-share",
+            metavar="SHARE",
             min=0.0,
             max=1.0,
             help="Weight the distillation loss by this, from 0 (labels only) to 1 (teachers only)."
@@ -96,6 +115,7 @@ class TrainArguments:
         float | None,
         typer.Option(
             "--layerwise",
+            metavar="SHARE",
             min=0.0,
             max=0.95,
             help="Use this share of the run for layer-wise distillation from a teacher of the same"
@@ -106,13 +126,16 @@ class TrainArguments:
     hints: Annotated[
         str,
         typer.Option(
-            "--hints", help="Train each block to predict the tokens of this narrower model."
+            "--hints",
+            metavar="MODEL",
+            help="Train each block to predict the tokens of this narrower model.",
         ),
     ] = ""
     hint_until: Annotated[
         float,
         typer.Option(
             "--hint-until",
+            metavar="SHARE",
             min=0.01,
             max=1.0,
             help="Fade the loss of --hints out over this share of the run.",
@@ -122,6 +145,7 @@ class TrainArguments:
         str,
         typer.Option(
             "--delta",
+            metavar="THRESHOLDS",
             help="Apply these thresholds in training, or those of this profile of --from.",
         ),
     ] = ""
@@ -129,6 +153,7 @@ class TrainArguments:
         float,
         typer.Option(
             "--mac-penalty",
+            metavar="WEIGHT",
             min=0.0,
             help="With --delta: add the MACs to the loss with this weight.",
         ),
@@ -137,6 +162,7 @@ class TrainArguments:
         float,
         typer.Option(
             "--front-end-share",
+            metavar="SHARE",
             min=0.0,
             max=1.0,
             help="Use a smoothed front end for this share of the clips, and a floor for this share;"
@@ -147,6 +173,7 @@ class TrainArguments:
         float,
         typer.Option(
             "--background-share",
+            metavar="SHARE",
             min=0.0,
             max=1.0,
             help="Mix a background into this share of the words and of the speech, at a"
@@ -157,6 +184,7 @@ class TrainArguments:
         int | None,
         typer.Option(
             "--epochs",
+            metavar="N",
             min=1,
             help="Train for this many epochs. Default: 96; 7 with --layerwise, 8 with --grow,"
             " 10 with --from.",
@@ -166,6 +194,7 @@ class TrainArguments:
         int,
         typer.Option(
             "--bank",
+            metavar="N",
             min=0,
             max=10_000_000,
             help="Make this many augmented examples once and reuse them in every epoch, which is"
@@ -173,12 +202,16 @@ class TrainArguments:
         ),
     ] = 0
     batch: Annotated[
-        int, typer.Option("--batch", min=1, max=65_536, help="Use this many clips per step.")
+        int,
+        typer.Option(
+            "--batch", metavar="N", min=1, max=65_536, help="Use this many clips per step."
+        ),
     ] = 128
     rate: Annotated[
         float | None,
         typer.Option(
             "--rate",
+            metavar="RATE",
             min=1e-8,
             max=1.0,
             help="Use this peak learning rate. Default: it depends on how training starts.",
@@ -186,21 +219,25 @@ class TrainArguments:
     ] = None
     seed: Annotated[
         int,
-        typer.Option("--seed", min=0, max=8_000_000, help="Use this seed for all random draws."),
+        typer.Option(
+            "--seed", metavar="N", min=0, max=8_000_000, help="Use this seed for all random draws."
+        ),
     ] = 1
     cache: Annotated[
         Path | None,
         typer.Option(
-            "--cache", help="Keep decoded audio in this folder. Default: the user's cache."
+            "--cache",
+            metavar="DIR",
+            help="Keep decoded audio in this folder. Default: the user's cache.",
         ),
     ] = None
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the interrupted run in --out.")
     ] = False
     threads: ThreadsOption = 0
-    device: Annotated[str, typer.Option("--device", help="Train on this device: cpu or cuda.")] = (
-        "cpu"
-    )
+    device: Annotated[
+        str, typer.Option("--device", metavar="DEVICE", help="Train on this device: cpu or cuda.")
+    ] = "cpu"
     as_json: JsonOption = False
 
     def check(self) -> None:

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltakwt.cli.common import (
+from deltakwt.cli.common import fail, load_model, print_json, progress
+from deltakwt.cli.options import (
     DEFAULT_MODEL,
     DataOption,
     JsonOption,
     ModelOption,
-    fail,
-    load_model,
-    print_json,
-    progress,
+    SeedOption,
+    claim_folder,
+    with_options,
 )
-from deltakwt.cli.options import SeedOption, claim_folder, with_options
 from deltakwt.cli.quantize import quantize_if_possible
 from deltakwt.cli.sweep import SweepArguments, sweep
 from deltakwt.cli.tune_show import (
@@ -50,7 +49,8 @@ class TuneArguments:
         Path | None,
         typer.Option(
             "--test",
-            help="Measure the result on this folder. The default is the test split of --data, or,"
+            metavar="DIR",
+            help="Measure the result on this folder. Default: the test split of --data, or,"
             " if it has none, 30% of its speakers, which the search then does not use.",
         ),
     ] = None
@@ -58,18 +58,24 @@ class TuneArguments:
         float | None,
         typer.Option(
             "--max-loss",
+            metavar="POINTS",
             help="Allow this loss of accuracy against the dense model, in points, over the mix"
             " and in every group of it with at least 50 clips.",
         ),
     ] = None
     max_macs: Annotated[
         float | None,
-        typer.Option("--max-macs", help="Allow this many MACs, in percent of the dense model."),
+        typer.Option(
+            "--max-macs",
+            metavar="PERCENT",
+            help="Allow this many MACs, in percent of the dense model.",
+        ),
     ] = None
     max_ms: Annotated[
         float | None,
         typer.Option(
             "--max-ms",
+            metavar="MS",
             help="Use at most this many milliseconds per clip on one core.",
         ),
     ] = None
@@ -77,6 +83,7 @@ class TuneArguments:
         float | None,
         typer.Option(
             "--agree",
+            metavar="PERCENT",
             help="Require the dense model's answer on this share of the clips, in percent. --data"
             " may then be any folder of recordings without labels.",
         ),
@@ -85,20 +92,25 @@ class TuneArguments:
         str,
         typer.Option(
             "--mix",
-            help="Weight the groups in accuracy like this. Groups are words, unknown, zero (digital"
-            " silence), noise, and, made from the spoken clips, telephone, noisy and shifted.",
+            metavar="MIX",
+            help="Weight the groups of clips in the accuracy with these numbers. Groups are words,"
+            " unknown, zero (digital silence), noise, and, made from the spoken clips, telephone,"
+            " noisy and shifted.",
         ),
     ] = "words=10,unknown=1,zero=1"
     cost_mix: Annotated[
         str | None,
         typer.Option(
-            "--cost-mix", help="Weight the groups in cost like this. The default is --mix."
+            "--cost-mix",
+            metavar="MIX",
+            help="Weight the groups of clips in the cost with these numbers. Default: as --mix.",
         ),
     ] = None
     sites: Annotated[
         str,
         typer.Option(
             "--sites",
+            metavar="SITES",
             help="Use thresholds at these sites: all, paper (the MLP stays dense), or names"
             " separated by commas.",
         ),
@@ -107,16 +119,19 @@ class TuneArguments:
         str | None,
         typer.Option(
             "--front-end",
+            metavar="FRONT_END",
             help="Use this front end: plain, smooth, smooth_1.5 (with a floor), or any (searched)."
-            " The default is plain, or any if noise is part of the cost.",
+            " Default: plain, or any if noise is part of the cost.",
         ),
     ] = None
     trials: Annotated[
-        int, typer.Option("--trials", min=1, help="Search with this many trials.")
+        int, typer.Option("--trials", metavar="N", min=1, help="Search with this many trials.")
     ] = 300
     trial_clips: Annotated[
         int,
-        typer.Option("--trial-clips", min=16, help="Run at most this many clips per trial."),
+        typer.Option(
+            "--trial-clips", metavar="N", min=16, help="Run at most this many clips per trial."
+        ),
     ] = 800
     refine: Annotated[
         bool,
@@ -126,6 +141,7 @@ class TuneArguments:
         str,
         typer.Option(
             "--name",
+            metavar="NAME",
             help="Give the profile this name. Without a goal, the profiles are accurate, balanced"
             " and fast.",
         ),
@@ -133,20 +149,22 @@ class TuneArguments:
     write: Annotated[
         bool,
         typer.Option(
-            "--write/--no-write", help="Write the profiles into the model folder, or into --out."
+            "--write/--no-write",
+            help="Write the profiles into the model folder; with --no-write, into --out.",
         ),
     ] = True
     storage: Annotated[
         str | None,
         typer.Option(
             "--storage",
-            help="Store the study in this database: FILE.db, postgresql://..., or journal:FILE. The"
-            " default is study.db in --out.",
+            metavar="DATABASE",
+            help="Store the study in this database: FILE.db, postgresql://..., or journal:FILE."
+            " Default: study.db in --out.",
         ),
     ] = None
     study: Annotated[
         str,
-        typer.Option("--study", help="Give the study this name in the database."),
+        typer.Option("--study", metavar="NAME", help="Give the study this name in the database."),
     ] = "deltakwt"
     join: Annotated[
         str | None,
@@ -160,7 +178,8 @@ class TuneArguments:
         Path | None,
         typer.Option(
             "--out",
-            help="Write study, front.json and figures to this folder. The default is tune-MODEL.",
+            metavar="DIR",
+            help="Write study, front.json and figures to this folder. Default: tune-MODEL.",
         ),
     ] = None
     seed: SeedOption = 0

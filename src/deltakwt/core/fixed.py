@@ -51,7 +51,7 @@ PEAK_LIMITS = np.array([HIGHEST * 7 // 8 if name in SUMS else HIGHEST for name i
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedInts:
     """Rows as differences from the row before, as in `reference.Encoded`. All (rows, width)."""
 
     delta: Ints  # the first `untouched` rows hold the values themselves
@@ -60,12 +60,14 @@ class Encoded:
     untouched: int
     peak: int  # the largest magnitude of a difference, kept or not
 
-    def columns(self, part: slice) -> Encoded:
+    def columns(self, part: slice) -> EncodedInts:
         delta, reference, kept = self.delta, self.reference, self.kept
-        return Encoded(delta[:, part], reference[:, part], kept[:, part], self.untouched, self.peak)
+        return EncodedInts(
+            delta[:, part], reference[:, part], kept[:, part], self.untouched, self.peak
+        )
 
 
-def encode(x: Ints, theta: int) -> Encoded:
+def encode(x: Ints, theta: int) -> EncodedInts:
     """Delta encode rows with an integer threshold; below zero every row stays untouched.
 
     A difference of more than 16 bits saturates; the peak of the deltas tells.
@@ -78,10 +80,10 @@ def encode(x: Ints, theta: int) -> Encoded:
         kept[t] = np.abs(change) > theta
         delta[t] = np.where(kept[t], change, 0)
         reference[t] = np.where(kept[t], x[t], reference[t - 1])
-    return Encoded(delta, reference, kept, untouched, peak)
+    return EncodedInts(delta, reference, kept, untouched, peak)
 
 
-def delta_multiply(x: Encoded, w: Ints, bias: Ints) -> tuple[Ints, int]:
+def delta_multiply(x: EncodedInts, w: Ints, bias: Ints) -> tuple[Ints, int]:
     """R(t) = R(t-1) + dX(t) W for the delta rows, x W + bias for the others. Also the MACs."""
     rows = len(x.delta)
     out = np.empty((rows, w.shape[1]), np.int32)
@@ -132,8 +134,8 @@ class FixedWeights:
 
 
 @dataclass(frozen=True)
-class FixedRun:
-    """The result of one clip."""
+class DefinedRun:
+    """The result of one clip, as this definition gives it."""
 
     logits: Ints  # (labels) 32 bits, with FixedWeights.head_bits fraction bits
     macs: NDArray[np.int64]  # (layers, 6), in the order of macs.PRODUCTS
@@ -160,7 +162,7 @@ def add(x: Ints, shift: int, r: Ints) -> Ints:
     return saturate(rounding_shift(x, shift) + r)
 
 
-def run(weights: FixedWeights, features: Ints, thresholds: Ints | None = None) -> FixedRun:
+def run(weights: FixedWeights, features: Ints, thresholds: Ints | None = None) -> DefinedRun:
     """(frames, features) of 16 bits -> logits. thresholds (layers, 9) integers; None is dense."""
     config = weights.config
     if thresholds is None:
@@ -184,7 +186,7 @@ def run(weights: FixedWeights, features: Ints, thresholds: Ints | None = None) -
         peaks[i] = [np.abs(peak[name]).max() for name in PEAKS]
     peaks[-1, 0] = np.abs(x).max()
     logits = x[0].astype(np.int64) @ weights.head + weights.head_bias
-    return FixedRun(logits, np.array(macs), np.array(nonzeros), peaks, outputs)
+    return DefinedRun(logits, np.array(macs), np.array(nonzeros), peaks, outputs)
 
 
 Kept = dict[str, NDArray[np.bool_]]  # by site

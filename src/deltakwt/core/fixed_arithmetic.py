@@ -1,4 +1,4 @@
-"""Arithmetic in 16-bit integers: products, LayerNorm, GELU and softmax.
+"""Arithmetic in 16-bit integers: products, LayerNorm, GELU, softmax, and weights of 8 bits.
 
 These definitions are part of the model that `deltakwt.core.fixed` defines. An integer i with e
 fraction bits stands for i / 2^e. int32 and int64 arrays hold the values of 16 and 32 bits.
@@ -119,3 +119,42 @@ def softmax(scores: Ints, bits: int) -> Ints:
         inverse = min((1 << 30) // (total >> k), HIGHEST)
         out[t] = rounding_shift(q15(power, inverse), k)
     return out
+
+
+# ------------------------------------------------------------------ weights of 8 bits
+#
+# A row holds the weights of one input feature. Weight i of row r is the 16-bit integer
+# bytes[r, i] << shifts[r]. So a model with such weights is a 16-bit model: it gives the same bits
+# whether a target stores 8 bits and shifts when it multiplies, or stores 16 bits.
+
+LARGEST = 127  # of a weight of 8 bits; -128 is not used
+MOST_SHIFT = 8  # 127 << 8 is the largest weight; larger ones become that
+
+
+def to_bytes(weights: Ints) -> tuple[NDArray[np.int8], NDArray[np.uint8]]:
+    """(rows, n) integers of 16 bits -> the nearest bytes (rows, n), and the shift of each row.
+
+    The shift is the smallest one with which the row fits into 8 bits.
+    """
+    largest = np.abs(weights).max(axis=1)
+    shifts = np.zeros(len(weights), np.uint8)
+    while (over := (rounded(largest, shifts) > LARGEST) & (shifts < MOST_SHIFT)).any():
+        shifts += over
+    levels = np.clip(rounded(weights, shifts[:, None]), -LARGEST, LARGEST)
+    return levels.astype(np.int8), shifts
+
+
+def rounded(values: Ints, shifts: Ints) -> Ints:
+    """Return values / 2^shifts, rounded to the nearest, halves away from zero."""
+    half = (1 << shifts.astype(np.int64)) >> 1
+    return np.asarray(np.sign(values) * ((np.abs(values) + half) >> shifts))
+
+
+def from_bytes(values: NDArray[np.int8], shifts: NDArray[np.uint8]) -> Ints:
+    """Return the 16-bit integers of weights of 8 bits."""
+    return values.astype(np.int32) << shifts[:, None]
+
+
+def to_nearest_bytes(weights: Ints) -> Ints:
+    """Return the weights, each rounded to the nearest value that 8 bits and a shift can hold."""
+    return from_bytes(*to_bytes(weights))

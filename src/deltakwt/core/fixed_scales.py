@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from deltakwt.core.config import LAYER_NORM_EPS, Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed import FixedLayer, FixedWeights
-from deltakwt.core.fixed_arithmetic import HIGHEST, LOWEST, Ints, Norm
-from deltakwt.core.fixed_rows import to_nearest_bytes
+from deltakwt.core.fixed_arithmetic import HIGHEST, LOWEST, Ints, Norm, to_nearest_bytes
 from deltakwt.core.reference import block_weights, gelu, head_columns, softmax
 from deltakwt.core.setting import ALL_SITES, DENSE_SITE, Thresholds
 
@@ -221,7 +220,7 @@ def quantize(
 ) -> FixedWeights:
     """Return the integers of a model with these scales.
 
-    With `weight_bits` 8, the matrices of the layers are rounded to what `fixed_rows` can store.
+    With `weight_bits` 8, the matrices of the layers are rounded to 8 bits with a shift per row.
     """
     if weight_bits not in (8, 16):
         raise DeltakwtError(f"weight_bits {weight_bits!r}: must be 8 or 16")

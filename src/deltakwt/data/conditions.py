@@ -81,7 +81,7 @@ def stays_inside(sounds: Sounds, offset: int) -> NDArray[np.bool_]:
 
 
 def in_large_room(sounds: Sounds, seed: int) -> Sounds:
-    """Return the sounds (n, 16000) heard in a large room, each with an echo of its own.
+    """Return the sounds (n, 16000) as recorded in a large room, each with an echo of its own.
 
     The echo is noise that decays exponentially (Polack's model). Its level against the direct
     sound follows from the distance at which both are equal, 0.057 sqrt(volume / decay).
@@ -95,9 +95,9 @@ def in_large_room(sounds: Sounds, seed: int) -> Sounds:
         response *= np.sqrt(echo_to_direct / np.square(response).sum())
         response[0] = 1.0
         spectrum = np.fft.rfft(sound, 2 * CLIP_SAMPLES) * np.fft.rfft(response, 2 * CLIP_SAMPLES)
-        heard = np.fft.irfft(spectrum)[:CLIP_SAMPLES]
+        echoed = np.fft.irfft(spectrum)[:CLIP_SAMPLES]
         loudest = max(float(np.abs(sound).max()), 1e-6)
-        result[number] = heard * (loudest / max(float(np.abs(heard).max()), 1e-6))
+        result[number] = echoed * (loudest / max(float(np.abs(echoed).max()), 1e-6))
     return result
 
 

@@ -58,7 +58,7 @@ class Recordings:
         return out
 
     def place_in_file(self, file: int, part: float, count: int) -> int:
-        """Return the place at `part` (0 to 1) of a file from which `count` samples fit into it."""
+        """Return a start in one file, at `part` (0 to 1) of it, from which `count` samples fit."""
         spare = max(0, int(self.length[file]) - count)
         return int(self.ends[file] - self.length[file]) + int(part * spare)
 

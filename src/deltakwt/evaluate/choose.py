@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.evaluate.negatives import Negatives, pooled
+from deltakwt.evaluate.negatives import NegativeStream, pooled
 from deltakwt.evaluate.score import Score, score
 from deltakwt.evaluate.streams import Spoken
 from deltakwt.evaluate.stress import THRESHOLDS, CurvePoint, SettingResult, best_point
@@ -39,7 +39,7 @@ def choose(
     hours: float,
     base: Decision,
     *,
-    negatives: Sequence[Negatives] = (),
+    negatives: Sequence[NegativeStream] = (),
     max_false: float = 1.0,
     per_word: bool = False,
 ) -> tuple[Decision, CurvePoint]:

@@ -56,7 +56,7 @@ def pooled(parts: Iterable[FalseAccepts]) -> FalseAccepts:
 
 
 @dataclass
-class Negatives:
+class NegativeStream:
     """The sound files below a folder as one stream."""
 
     folder: Path
@@ -114,7 +114,7 @@ class Negatives:
         return frozenset().union(*self._words[first : last + 1])
 
 
-def find_negatives(folder: Path) -> Negatives:
+def find_negatives(folder: Path) -> NegativeStream:
     """Return the sound files and transcripts below a folder."""
     if not folder.is_dir():
         raise DeltakwtError(f"--negatives {folder}: no such folder")
@@ -126,7 +126,7 @@ def find_negatives(folder: Path) -> Negatives:
     for path in paths:
         if path.name.endswith(".trans.txt"):
             transcripts |= _read_transcript(path)
-    return Negatives(folder, files, transcripts)
+    return NegativeStream(folder, files, transcripts)
 
 
 def _read_transcript(path: Path) -> dict[str, frozenset[str]]:

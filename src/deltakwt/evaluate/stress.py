@@ -17,7 +17,7 @@ from deltakwt.audio import Audio
 from deltakwt.core.config import HOP_SAMPLES, SAMPLE_RATE
 from deltakwt.core.model import Model
 from deltakwt.core.setting import DENSE, Setting
-from deltakwt.evaluate.negatives import FalseAccepts, Negatives, pooled
+from deltakwt.evaluate.negatives import FalseAccepts, NegativeStream, pooled
 from deltakwt.evaluate.score import Score, score
 from deltakwt.evaluate.streams import PlannedStream
 from deltakwt.listen.decision import Decision, Event, decide, smooth_stream
@@ -156,7 +156,7 @@ def stress(
     settings: Sequence[Setting],
     decision: Decision | None = None,
     *,
-    negatives: Sequence[Negatives] = (),
+    negatives: Sequence[NegativeStream] = (),
     second: Callable[[], SecondStage] | None = None,
     progress: Progress = lambda done, total: None,
 ) -> list[SettingResult]:
@@ -187,7 +187,10 @@ def stress(
 
 
 def error_curve(
-    result: SettingResult, stream: PlannedStream, negatives: Sequence[Negatives], decision: Decision
+    result: SettingResult,
+    stream: PlannedStream,
+    negatives: Sequence[NegativeStream],
+    decision: Decision,
 ) -> list[CurvePoint]:
     """Return misses and false accepts over thresholds, from the logits that were kept."""
     recordings = [result.stream, *result.negatives]
@@ -216,7 +219,7 @@ def report(
     stream: PlannedStream,
     decision: Decision,
     results: Sequence[SettingResult],
-    negatives: Sequence[Negatives] = (),
+    negatives: Sequence[NegativeStream] = (),
     max_false: float = 1.0,
 ) -> dict[str, Any]:
     """Return everything as one JSON document."""
@@ -240,7 +243,10 @@ def report(
 
 
 def _setting_json(
-    result: SettingResult, stream: PlannedStream, negatives: Sequence[Negatives], max_false: float
+    result: SettingResult,
+    stream: PlannedStream,
+    negatives: Sequence[NegativeStream],
+    max_false: float,
 ) -> dict[str, Any]:
     best = best_point(result.curve, max_false)
     first = result.stream
@@ -270,7 +276,7 @@ def _setting_json(
 
 
 def _outcome(
-    events: Sequence[list[Event]], stream: PlannedStream, negatives: Sequence[Negatives]
+    events: Sequence[list[Event]], stream: PlannedStream, negatives: Sequence[NegativeStream]
 ) -> dict[str, Any]:
     """Score the events of the stream, and those of each folder of negatives."""
     counted = [one.false_accepts(e) for one, e in zip(negatives, events[1:], strict=True)]

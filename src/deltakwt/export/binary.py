@@ -3,8 +3,16 @@
 All numbers are little-endian. A header of 160 bytes is followed by the text (name of the model and
 of the setting, labels; UTF-8, each ended by a zero byte), the `on` values of the labels, the
 thresholds, and the weights. Every tensor starts at a multiple of 64 bytes. Float weights come in
-the order of `Config.shapes`; `export.integers` describes those of a model in fixed point.
-docs/c-library.md describes every field; native/src/model_file.c reads and checks them.
+the order of `Config.shapes`. docs/c-library.md describes every field; native/src/model_file.c reads
+and checks them.
+
+The weights of a model in fixed point, which native/src/stored_integers.c reads, are
+
+    f64 (layers, 9)      what thresholds are multiplied by
+    f32 (features + 1)   what features are multiplied by; the value of 1 in the logits
+    i32 (labels)         bias of the head
+    i32 (1 + 9 layers)   shifts, bits and epsilons, in the order of `native_numbers`
+    i16                  tensors, in the order of `native_tensors`
 """
 
 from __future__ import annotations
@@ -17,10 +25,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.export.integers import integer_parts
-from deltakwt.export.model import Export
-from deltakwt.files import write_atomically
+from deltakwt.core.fixed_engine import native_numbers, native_tensors
+from deltakwt.core.fixed_scales import Scales, quantize, threshold_scales
+from deltakwt.export.model import Export, write_file
 from deltakwt.listen.decision import POSSIBLE_WORD
 
 MAGIC, VERSION, BYTE_ORDER_MARK = b"DELTAKWT", 1, 0x01020304
@@ -28,21 +37,14 @@ HAS_THRESHOLDS, IS_FIXED = 1, 2  # flags
 ALIGNMENT = 64
 # magic, version, byte order, file size, CRC-32, header size
 START = struct.Struct("<8sIIQII")
-# shape (7) and flags; floor, quantile; smooth, hop, onset, outliers; reuse, maybe, off; smoothed
+# shape (7) and flags; floor, quantile; smooth, hop, onset, outliers; reuse, possible, off; smoothed
 # windows, patience, refractory; text size, reserved; offsets of text, on, thresholds, weights
 REST = struct.Struct("<8I2d4I3f3I2I4Q")
 
 
 def write_model_file(export: Export, path: Path) -> int:
     """Write the model file of an export and return its size in bytes."""
-    data = model_file(export)
-    if path.is_dir():
-        raise DeltakwtError(f"{path}: is a folder; --target bin writes a file")
-    try:
-        write_atomically(path, data)
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
-    return len(data)
+    return write_file(path, model_file(export), "bin")
 
 
 def model_file(export: Export) -> bytes:
@@ -117,3 +119,24 @@ def _printable(text: str) -> str:
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
         raise DeltakwtError(f"{text!r}: a name or label with a control character; rename it")
     return text
+
+
+def integer_parts(
+    config: Config, tensors: dict[str, NDArray[np.float32]], scales: Scales
+) -> tuple[bytes, bytes]:
+    """Return the scales and numbers of a model, and its 16-bit tensors."""
+    weights = quantize(config, tensors, scales)
+    features = 2.0 ** np.array(scales.features, np.float64)
+    before = (
+        threshold_scales(config, scales).astype("<f8"),
+        np.append(features, 2.0**-weights.head_bits).astype("<f4"),
+        weights.head_bias.astype("<i4"),
+        native_numbers(weights).astype("<i4"),
+    )
+    parts = (tensor.astype("<i2") for tensor in native_tensors(weights))
+    return b"".join(map(_filled, before)), b"".join(map(_filled, parts))
+
+
+def _filled(array: NDArray[np.generic]) -> bytes:
+    data = array.tobytes()
+    return data + bytes(-len(data) % ALIGNMENT)

@@ -321,14 +321,14 @@ def _accuracy(
         true = np.array([export.config.labels.index(clip.label) for clip in group])
         same = np.ones(len(group), np.bool_)
         samples = [int16_samples(sound) for sound in sounds]
-        heard = np.stack(samples).astype(np.float32) / 32768
+        floats = np.stack(samples).astype(np.float32) / 32768
         for mode, setting in modes.items():
             found = engine.batch(sounds, setting).logits
             right[f"float {mode}"] += int((found.argmax(axis=1) == true).sum())
             exported = np.stack([host.clip(clip, mode == "dense") for clip in samples])
             right[f"exported {mode}"] += int((exported.argmax(axis=1) == true).sum())
             rounded = (exported * 2.0**-fixed.weights.head_bits).astype(np.float32)
-            same &= (fixed.batch(heard, setting).logits == rounded).all(axis=1)
+            same &= (fixed.batch(floats, setting).logits == rounded).all(axis=1)
         equal += int(same.sum())
         count += len(group)
         progress(count, len(manifest.clips))

@@ -1,8 +1,12 @@
-"""What is exported: a model, its setting, its decision rule, and how its weights are stored."""
+"""What is exported: a model, its setting, its decision rule, and how its weights are stored.
+
+`write_file` writes every export that is one file.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +17,7 @@ from deltakwt.core.fixed import FixedWeights
 from deltakwt.core.fixed_engine import FixedEngine
 from deltakwt.core.fixed_scales import Scales, fixed_thresholds, quantize
 from deltakwt.core.setting import Setting
+from deltakwt.files import write_atomically
 from deltakwt.listen.decision import Decision
 
 BOARD_KINDS = ("int8", "int16")  # for microcontrollers
@@ -84,3 +89,14 @@ class Export:
 def half(matrix: NDArray[np.float32]) -> NDArray[np.float16]:
     """Return the matrix in half precision; values beyond its range are clipped."""
     return np.clip(matrix, -LARGEST_HALF, LARGEST_HALF).astype(np.float16)
+
+
+def write_file(path: Path, data: bytes, target: str) -> int:
+    """Write an export that is one file, and return its size in bytes."""
+    if path.is_dir():
+        raise DeltakwtError(f"{path}: is a folder; --target {target} writes a file")
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
+    return len(data)

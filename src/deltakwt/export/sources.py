@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from deltakwt.core.config import CLIP_SAMPLES, FEATURES, FFT_SAMPLES, FRAME_SAMPLES, MEL_BANDS
 from deltakwt.core.exact_frontend import mel_weights
 from deltakwt.core.fixed import FixedLayer
-from deltakwt.core.fixed_arithmetic import Ints, Norm
-from deltakwt.core.fixed_rows import to_bytes
+from deltakwt.core.fixed_arithmetic import Ints, Norm, to_bytes
 from deltakwt.core.setting import ALL_SITES
 from deltakwt.export.model import Export
 from deltakwt.listen.decision import POSSIBLE_WORD, Decision
@@ -264,8 +263,9 @@ def tables_source() -> str:
         "/* The front end's tables: window, FFT, mel bands, DCT. */\n"
         '#include "engine.h"\n#include "internal.h"\n\n'
         "const dk_frontend dk_flash_frontend = {\n    &dk_scalar,\n"
-        "    {dk_flash_frontend.dct_data, NULL, DK_BANDS, DK_COEFFICIENTS, DK_DCT_STRIDE,\n"
-        "     DK_F32},\n" + "\n".join(members) + "\n};\n"
+        "    {dk_flash_frontend.dct_data, DK_BANDS, DK_COEFFICIENTS, DK_DCT_STRIDE, DK_F32},\n"
+        + "\n".join(members)
+        + "\n};\n"
     )
 
 

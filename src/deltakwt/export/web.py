@@ -27,12 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import Profiles
-from deltakwt.export.binary import model_file
-from deltakwt.export.integers import integer_parts
-from deltakwt.export.model import Export, half
-from deltakwt.files import write_atomically
+from deltakwt.export.binary import integer_parts, model_file
+from deltakwt.export.model import Export, half, write_file
 
 MAGIC = b"DKWTWEB\2"
 HEAD = struct.Struct("<8sII")
@@ -45,14 +42,7 @@ def write_web_model(
     export: Export, profiles: Profiles, path: Path, curves: Document | None = None
 ) -> int:
     """Write the web model of an export and return its size in bytes."""
-    if path.is_dir():
-        raise DeltakwtError(f"{path}: is a folder; --target web writes a file")
-    data = web_model(export, profiles, curves)
-    try:
-        write_atomically(path, data)
-    except OSError as error:
-        raise DeltakwtError(f"{path}: cannot be written: {error.strerror}") from error
-    return len(data)
+    return write_file(path, web_model(export, profiles, curves), "web")
 
 
 def web_model(export: Export, profiles: Profiles, curves: Document | None = None) -> bytes:

@@ -148,7 +148,7 @@ class Spotter:
     ) -> None:
         """Continue the stream with another model or other settings. Times and counts go on.
 
-        What was heard before is forgotten: a word that is being said now can be missed.
+        The sound before is forgotten: a word that is being said now can be missed.
         """
         with self._lock:
             meter = self.meter
@@ -214,10 +214,10 @@ class Spotter:
                 return []
             events = self._take(self._resampler.flush())
             self._length = self._recent.total
-            if heard := self._length - self._origin:
-                ending = np.zeros(self._runner.ending(heard), np.float32)
+            if samples := self._length - self._origin:
+                ending = np.zeros(self._runner.ending(samples), np.float32)
                 events += self._take(ending, is_last=True)
-            if 0 < heard <= CLIP_SAMPLES and (found := self._decider.end_of_clip()):
+            if 0 < samples <= CLIP_SAMPLES and (found := self._decider.end_of_clip()):
                 events += self._confirmed([found])
             self.stop()
             return events
@@ -263,9 +263,9 @@ class Spotter:
     def _confirmed(self, found: list[Decided]) -> list[Event]:
         """Return the events that the second stage confirms; all, if there is none."""
         events = []
-        heard = None if self._length is None else self._length - self._origin
+        samples = None if self._length is None else self._length - self._origin
         for one in found:
-            event = one.event(self.model.labels, self.decision, self._runner.delay, heard)
+            event = one.event(self.model.labels, self.decision, self._runner.delay, samples)
             if self._origin:
                 event = _later(event, self._origin)
             if self.verify is not None:

@@ -39,7 +39,7 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Request:
+class ReportRequest:
     """What to report on, and the folder to write to."""
 
     data: Path
@@ -52,7 +52,7 @@ class Request:
     sweep: Path | None = None  # sweep.json of the same model
 
 
-def write(model: Model, request: Request) -> Document:
+def write(model: Model, request: ReportRequest) -> Document:
     """Measure everything and write figures, tables, JSON and page to `request.out`."""
     document, sounds = measure(model, request)
     draw(document, request.out, sounds)
@@ -60,7 +60,7 @@ def write(model: Model, request: Request) -> Document:
 
 
 def measure(
-    model: Model, request: Request, progress: Progress = lambda done, total: None
+    model: Model, request: ReportRequest, progress: Progress = lambda done, total: None
 ) -> tuple[Document, dict[str, str]]:
     """Return all numbers, which are also written to report.json, and the sounds for the page."""
     figures.pyplot()  # a missing extra is reported before the work, not after it
@@ -84,7 +84,7 @@ def chosen_setting(model: Model) -> Setting:
     return WHOLE if model.setting.thresholds is None else model.setting
 
 
-def collect(study: Study, request: Request, progress: Progress) -> Document:
+def collect(study: Study, request: ReportRequest, progress: Progress) -> Document:
     """Return the document. Parts that an interrupted run had finished are not computed again."""
     total, done = _work(study), 0
 

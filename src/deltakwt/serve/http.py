@@ -28,11 +28,10 @@ from deltakwt.core.config import SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.listen.spotter import Spotter
 from deltakwt.logs import log, notify
-from deltakwt.serve.address import close_socket, is_local, open_socket
 from deltakwt.serve.hub import Hub, event_json
 from deltakwt.serve.limits import Refused
 from deltakwt.serve.openapi import document
-from deltakwt.serve.service import service
+from deltakwt.serve.service import close_socket, is_local, open_socket, service
 from deltakwt.serve.websocket import Listener
 
 STATUS = {"busy": 503, "slow": 503, "too-large": 413, "stall": 408, "token": 401, "origin": 403}

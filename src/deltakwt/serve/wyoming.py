@@ -18,11 +18,10 @@ from wyoming.wake import Detect, Detection, NotDetected
 
 import deltakwt
 from deltakwt.logs import log, notify
-from deltakwt.serve.address import close_socket, is_local, open_socket
 from deltakwt.serve.hub import Hub
 from deltakwt.serve.limits import Pace, Refused
 from deltakwt.serve.messages import HEADER, read_message
-from deltakwt.serve.service import service
+from deltakwt.serve.service import close_socket, is_local, open_socket, service
 from deltakwt.serve.sound import SoundBuffer, check_format, decode
 from deltakwt.text import wall_time
 
@@ -31,7 +30,7 @@ GRACE = 5.0  # seconds that clients have when the server stops
 LINGER = 1.0  # seconds that a refused client has to read why
 
 
-class Stream:
+class ClientStream:
     """The sound between audio-start and audio-stop."""
 
     def __init__(self, limit: int, words: frozenset[str] | None, start: object) -> None:
@@ -57,7 +56,7 @@ class Client:
         self.hub, self.name, self.reader, self.writer = hub, name, reader, writer
         self._pace = Pace(hub.limits.ahead)
         self._words: frozenset[str] | None = None
-        self._stream: Stream | None = None
+        self._stream: ClientStream | None = None
         self._finding: asyncio.Task[None] | None = None  # the words of the stream
         self._writing = asyncio.Lock()
 
@@ -121,8 +120,8 @@ class Client:
         stream.seconds += len(block) / rate
         await stream.buffer.put(block, rate)
 
-    def _start_stream(self, timestamp: object, tasks: asyncio.TaskGroup) -> Stream:
-        stream = Stream(self.hub.limits.buffered, self._words, timestamp)
+    def _start_stream(self, timestamp: object, tasks: asyncio.TaskGroup) -> ClientStream:
+        stream = ClientStream(self.hub.limits.buffered, self._words, timestamp)
         self._stream, self._finding = stream, tasks.create_task(self._find(stream))
         return stream
 
@@ -133,7 +132,7 @@ class Client:
             await self._finding
         self._stream = self._finding = None
 
-    async def _find(self, stream: Stream) -> None:
+    async def _find(self, stream: ClientStream) -> None:
         found = False
         async with aclosing(self.hub.find(self.name, stream.buffer, stream.wants)) as events:
             async for event in events:

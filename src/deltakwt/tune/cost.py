@@ -60,7 +60,7 @@ class CostModel:
 
 
 def drawn_settings(count: int, seed: int) -> list[Setting]:
-    """Return settings whose thresholds are drawn site by site, so that sites can be told apart."""
+    """Return settings with thresholds drawn site by site, so that a fit can separate the sites."""
     dice = np.random.default_rng(seed)
     made = []
     for _ in range(count):

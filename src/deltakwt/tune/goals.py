@@ -15,7 +15,7 @@ from deltakwt.core.macs import dense_macs, fewest_macs
 from deltakwt.core.setting import Profile, Profiles, Setting
 from deltakwt.locks import locked
 from deltakwt.tune.measure import Z_ONE_SIDED, Evaluator, Interval, Measurement
-from deltakwt.weights.profiles import load_profiles, save_profiles
+from deltakwt.weights.folder import load_profiles, save_profiles
 
 RESERVE = 0.5  # standard errors of the loss that a choice keeps in reserve
 LEAST_GROUP_CLIPS = 50  # the loss of a smaller group is too uncertain to count

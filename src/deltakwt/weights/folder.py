@@ -2,7 +2,7 @@
 
 Reading checks config.json first, then the size of the weights file against the shape given there,
 then the name, type and shape of every tensor in the file's header, then the values, block by block.
-Only then is memory taken.
+Only then is memory taken. `load_profiles` and `save_profiles` read and write profiles.json.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from deltakwt.core import config as constants
 from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.files import open_regular, read_json, write_atomically
+from deltakwt.core.setting import Profile, Profiles
+from deltakwt.files import open_regular, read_json, write_atomically, writing
 
 FORMAT = 1
 SCALES_FILE = "fixed.json"  # read and written by deltakwt.weights.quantize
@@ -31,6 +32,9 @@ BLOCK_BYTES = 1 << 20  # of weights that are checked at once
 LIMITS = {"dim": 1024, "heads": 64, "mlp": 4096, "layers": 64}
 MAX_LABELS = 1000
 MAX_LABEL_LENGTH = 64
+PROFILES_FILE = "profiles.json"
+PROFILES_FORMAT = 1
+MAX_PROFILES = 200
 
 FRONT_END = {
     "sample_rate": constants.SAMPLE_RATE,
@@ -252,3 +256,42 @@ def save_folder(
         if is_new:
             shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def load_profiles(folder: Path | str) -> Profiles:
+    """Return the profiles of a model folder; none if it has no profiles.json."""
+    path = Path(folder) / PROFILES_FILE
+    if not path.exists() and not path.is_symlink():
+        return Profiles()
+    document = read_json(path)
+    try:
+        return _profiles(document)
+    except DeltakwtError as error:
+        raise DeltakwtError(f"{path}: {error}") from None
+
+
+def _profiles(document: dict[str, Any]) -> Profiles:
+    if document.get("format") != PROFILES_FORMAT:
+        raise DeltakwtError(
+            f"format {document.get('format')!r}: this version reads {PROFILES_FORMAT}"
+        )
+    entries = document.get("profiles")
+    if not isinstance(entries, dict) or len(entries) > MAX_PROFILES:
+        raise DeltakwtError(f"profiles must be an object with at most {MAX_PROFILES} entries")
+    profiles = {name: Profile.from_json(name, entry) for name, entry in entries.items()}
+    default = document.get("default")
+    if default is not None and (not isinstance(default, str) or default not in profiles):
+        raise DeltakwtError(f"the default profile {default!r} is not among the profiles")
+    return Profiles(profiles, default)
+
+
+def save_profiles(folder: Path | str, profiles: Profiles) -> None:
+    """Write profiles.json atomically."""
+    path = Path(folder) / PROFILES_FILE
+    document = {
+        "format": PROFILES_FORMAT,
+        "default": profiles.default,
+        "profiles": {name: profile.to_json() for name, profile in profiles.profiles.items()},
+    }
+    with writing(path):
+        write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())

@@ -14,9 +14,14 @@ from deltakwt.core.config import FEATURES, FRAMES
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.files import open_regular
-from deltakwt.weights.folder import MAX_HEADER_BYTES, Weights, load_weights, save_folder
+from deltakwt.weights.folder import (
+    MAX_HEADER_BYTES,
+    Weights,
+    load_weights,
+    save_folder,
+    save_profiles,
+)
 from deltakwt.weights.mapping import Mapped, Row, map_tensors
-from deltakwt.weights.profiles import save_profiles
 from deltakwt.weights.registry import import_tflite
 from deltakwt.weights.torch_file import MAX_FILE_BYTES, read_torch
 

@@ -24,8 +24,7 @@ from deltakwt.core.fixed_engine import FixedEngine
 from deltakwt.core.fixed_scales import Scales, calibrate
 from deltakwt.core.setting import DENSE, PLAIN, Profiles, Setting
 from deltakwt.files import read_json, write_atomically, writing
-from deltakwt.weights.folder import SCALES_FILE, Weights, load_folder
-from deltakwt.weights.profiles import load_profiles
+from deltakwt.weights.folder import SCALES_FILE, Weights, load_folder, load_profiles
 
 MAX_SCALES_BYTES = 1 << 16  # 64 layers of ten exponents take 5 KB
 LEAST_CLIPS = 20

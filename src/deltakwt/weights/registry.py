@@ -18,8 +18,14 @@ from deltakwt.core.setting import Profiles
 from deltakwt.files import write_atomically, writing
 from deltakwt.locks import locked
 from deltakwt.weights.download import DownloadFailed, Progress, fetch, git_blob_id
-from deltakwt.weights.folder import SCALES_FILE, Weights, load_weights, save_folder
-from deltakwt.weights.profiles import load_profiles, save_profiles
+from deltakwt.weights.folder import (
+    SCALES_FILE,
+    Weights,
+    load_profiles,
+    load_weights,
+    save_folder,
+    save_profiles,
+)
 from deltakwt.weights.quantize import load_scales
 
 SHIPPED = Path(__file__).parent.parent / "models"  # of the authors' models, settings only
