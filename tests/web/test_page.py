@@ -64,15 +64,13 @@ def choose_example(page: Page, name: str) -> None:
 
 
 def test_it_hears_the_sentence_as_python_does(page: Page, sentence_events: list[Event]) -> None:
-    """In fixed point the bits are the same. Python leaves out windows that no word needs, so its
-    estimate of where a word lies can differ by a window.
-    """
+    """In fixed point the bits are the same."""
     assert page.evaluate("document.getElementById('arithmetic').value") == "fixed"
     found = shown_words(page)
     assert [word["label"] for word in found] == [event.label for event in sentence_events]
     for word, event in zip(found, sentence_events, strict=True):
-        assert word["start"] == pytest.approx(event.start, abs=0.105)
-        assert word["end"] == pytest.approx(event.end, abs=0.105)
+        assert word["start"] == pytest.approx(event.start, abs=0.0051)
+        assert word["end"] == pytest.approx(event.end, abs=0.0051)
         assert word["score"] == pytest.approx(event.score, abs=0.0006)
 
 
