@@ -9,8 +9,8 @@ import { Thresholds } from "./thresholds.js";
 import { Timeline } from "./timeline.js";
 
 const $ = (id) => document.getElementById(id);
-const BLOCK = 8000; // samples that are pushed at once, so that pictures grow while a file is read
-const AHEAD = 4; // pushes that the model need not wait for
+const BLOCK = 4000; // samples that are pushed at once, so that pictures grow while a file is read
+const AHEAD = 8; // pushes that the model need not wait for
 
 let spotter;
 let record;
