@@ -2,8 +2,8 @@
 # with its own flags; the one to use is chosen at run time.
 set(DK_NATIVE "${CMAKE_CURRENT_LIST_DIR}")
 set(DK_SOURCES attention.c block.c cpu.c decider.c delta.c frontend.c model.c model_file.c open.c
-               pack.c pass.c plan.c spotter.c stored_integers.c stream.c stream_runner.c tables.c wav.c
-               window.c kernels/scalar.c fixed/fixed_model.c fixed/fixed_run.c fixed/fixed_scratch.c
+               pack.c pass.c plan.c spotter.c stored_integers.c stream.c stream_runner.c
+               stream_setup.c tables.c wav.c window.c kernels/scalar.c fixed/fixed_model.c fixed/fixed_run.c fixed/fixed_scratch.c
                fixed_features.c kernels/fixed_scalar.c)
 find_library(DK_MATH m)
 

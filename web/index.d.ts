@@ -39,7 +39,8 @@ export interface WordEvent {
 export interface WindowEvent {
   number: number;
   start: number;
-  /** False: the logits of an earlier, similar window were used. */
+  /** False: it has the logits of an earlier window, because it is similar or no word can depend on
+   * it. Its counts are 0. */
   computed: boolean;
   /** Smoothed posteriors, (labels). */
   scores: Float32Array;
@@ -137,4 +138,4 @@ export const MODULES: [string, string];
 export function moduleName(): string;
 export function parseThresholds(text: string): Thresholds;
 export function resolveSetting(document: ModelDocument, wanted?: SettingLike | null): Setting;
-export function readModel(data: ArrayBuffer | ArrayBufferView | Response): Promise<{ document: ModelDocument; file: Uint8Array }>;
+export function readModel(data: ArrayBuffer | ArrayBufferView): Promise<{ document: ModelDocument; file: Uint8Array }>;

@@ -13,10 +13,11 @@ export { Stream } from "./stream.js";
 export async function load(url, { setting, worker = "Worker" in globalThis, wasm } = {}) {
   const remote = worker ? new Remote() : new Local();
   try {
-    const engine = remote.call("compile", { engine: place(wasm ?? new URL(moduleName(), import.meta.url)) });
-    const model = place(await url);
-    await engine;
-    const about = await remote.call("load", { model, setting });
+    // Engine and model are fetched here while the worker starts.
+    const engine = compiled(wasm ?? new URL(moduleName(), import.meta.url));
+    const fetched = Promise.resolve(url).then(bytes);
+    const [module, model] = await Promise.all([engine, fetched]);
+    const about = await remote.call("load", { module, model, setting });
     return new Spotter(remote, about, resolveSetting(about.document, setting));
   } catch (error) {
     remote.close();
@@ -24,10 +25,28 @@ export async function load(url, { setting, worker = "Worker" in globalThis, wasm
   }
 }
 
-// An address as text, which can be sent to a worker; anything else as it is.
-function place(given) {
+// Asks for an address; anything else is returned as it is.
+async function source(given) {
   if (typeof given !== "string" && !(given instanceof URL)) return given;
-  return new URL(given, globalThis.location?.href ?? `file://${globalThis.process?.cwd?.() ?? ""}/`).href;
+  const { href } = new URL(given, globalThis.location?.href ?? `file://${globalThis.process?.cwd?.() ?? ""}/`);
+  if (href.startsWith("file:")) return (await import("node:fs/promises")).readFile(new URL(href));
+  const answer = await fetch(href);
+  if (!answer.ok) throw new Error(`${href}: HTTP ${answer.status}`);
+  return answer;
+}
+
+async function bytes(given) {
+  const found = await source(given);
+  return found instanceof Response ? found.arrayBuffer() : found;
+}
+
+// Compiles while the bytes arrive, where the server names their type.
+async function compiled(given) {
+  const found = await source(given);
+  if (found instanceof WebAssembly.Module) return found;
+  if (!(found instanceof Response)) return WebAssembly.compile(found);
+  if (found.headers.get("Content-Type") === "application/wasm") return WebAssembly.compileStreaming(found);
+  return WebAssembly.compile(await found.arrayBuffer());
 }
 
 // The same calls with and without a worker.

@@ -4,7 +4,7 @@
 const MAGIC = "DKWTWEB\u0002";
 const MOST_BYTES = 256 << 20; // no model is larger; a damaged file may claim to be
 
-/** Returns the document and the bytes of the model file of a web model: bytes, or a Response. */
+/** Returns the document and the bytes of the model file of a web model. */
 export async function readModel(data) {
   const bytes = await decompress(data);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -25,8 +25,7 @@ export async function readModel(data) {
 }
 
 async function decompress(data) {
-  const compressed = data instanceof Response ? data.body : new Blob([data]).stream();
-  const reader = compressed.pipeThrough(new DecompressionStream("gzip")).getReader();
+  const reader = new Blob([data]).stream().pipeThrough(new DecompressionStream("gzip")).getReader();
   const parts = [];
   let size = 0;
   for (;;) {

@@ -77,7 +77,8 @@ export class Stream {
   #told(run) {
     const begun = performance.now();
     const { windows, words } = run();
-    const share = windows.length ? (performance.now() - begun) / windows.length : 0;
+    const computed = windows.reduce((count, window) => count + (window.computed ? 1 : 0), 0);
+    const share = computed ? (performance.now() - begun) / computed : 0;
     const { labels } = this.model.document;
     const seconds = (samples) => (this.#base + samples) / RATE;
     const hop = this.engine.hop * 160;
@@ -94,7 +95,7 @@ export class Stream {
       windows: windows.map((window) => ({
         ...window,
         start: seconds(window.number * hop),
-        ms: share,
+        ms: window.computed ? share : 0,
         macsPercent: window.computed ? (100 * sum(window.macs)) / this.engine.denseMacs : 0,
       })),
     };

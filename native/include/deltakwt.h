@@ -219,6 +219,8 @@ DK_API dk_status dk_run(const dk_model *model, const float *features, const floa
 
 /* ---- stream runner: samples in blocks of any size, logits of a window every hop ------------- */
 
+enum { DK_MOST_SPAN = 16 }; /* windows that can depend on each other */
+
 typedef struct {
     dk_front_end_setting front_end;
     uint32_t hop; /* frames from one window to the next */
@@ -235,7 +237,8 @@ typedef struct {
     /* A word is possible only where in each of `span` windows in a row a label reaches its value of
      * `needed` (labels). Windows on which no word can depend are then not computed: they wait, and
      * get the logits of the computed window before them, at most `span` - 1 windows later. The
-     * windows of `span` must start within one window. 0: every window is given out as it comes. */
+     * windows of `span` must start within one window. 0: every window is given out as it comes.
+     * At most DK_MOST_SPAN. */
     uint32_t span;
     const float *needed;
 } dk_stream_options;
@@ -260,15 +263,19 @@ DK_API uint32_t dk_stream_runner_windows(const dk_stream_runner *runner, size_t 
 DK_API dk_status dk_stream_runner_push(dk_stream_runner *runner, const float *audio, size_t samples,
                                        float *logits, dk_stream_counts *counts);
 
-/* What a runner did last. The next push changes what the pointers point to. */
+/* What a runner did for a window. The next push changes what the pointers point to. */
 typedef struct {
-    int is_computed;         /* 0: the newest window uses the logits of an earlier one */
-    const int64_t *macs;     /* (layers, DK_PRODUCTS) of the last computed window */
-    const int64_t *nonzeros; /* (layers, DK_SITES) of the last computed window */
-    const float *rows;       /* (frames, 40): the newest feature rows, as a ring */
-    uint32_t oldest;         /* the oldest row of the ring */
+    int is_computed;         /* 0: it has the logits of an earlier window, and the counts are 0 */
+    const int64_t *macs;     /* (layers, DK_PRODUCTS) */
+    const int64_t *nonzeros; /* (layers, DK_SITES) */
+    const float *rows;       /* (ring, 40): the newest feature rows, as a ring */
+    uint32_t ring;           /* rows of the ring, at least two windows */
+    uint32_t last;           /* the row of the ring that is the last of this window */
 } dk_stream_view;
-DK_API void dk_stream_runner_view(const dk_stream_runner *runner, dk_stream_view *view);
+/* Shows the window that came `back` windows before the last one that was given out. Windows that
+ * waited for each other are given out together; the others alone. */
+DK_API void dk_stream_runner_view(const dk_stream_runner *runner, uint32_t back,
+                                  dk_stream_view *view);
 
 #ifdef __cplusplus
 }

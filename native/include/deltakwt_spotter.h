@@ -99,7 +99,7 @@ DK_API dk_status dk_spotter_classify(dk_spotter *spotter, const int16_t *samples
  * traces: it refuses a watch that asks for more than its macs, nonzeros and kept. */
 DK_API dk_status dk_spotter_explain(dk_spotter *spotter, const int16_t *samples, float *logits,
                                     const dk_watch *watch);
-/* Returns the logits (labels) of the last window of the stream, or NULL before the first. */
+/* Returns the logits (labels) of the last window that was decided on, or NULL before the first. */
 DK_API const float *dk_spotter_logits(const dk_spotter *spotter);
 
 /* A window of the stream, as the decision rule saw it. */

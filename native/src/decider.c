@@ -24,17 +24,20 @@ static float highest(const float *logits, uint32_t labels) {
     return top;
 }
 
+/* Rounded from a double, so that it has the same bits with every C library. */
+static float power(float x) { return (float)exp((double)x); }
+
 static void posteriors(const float *logits, uint32_t labels, float *out) {
     float top = highest(logits, labels), sum = 0.0f;
-    for (uint32_t i = 0; i < labels; i++) sum += out[i] = (float)exp((double)(logits[i] - top));
+    for (uint32_t i = 0; i < labels; i++) sum += out[i] = power(logits[i] - top);
     for (uint32_t i = 0; i < labels; i++) out[i] /= sum;
 }
 
 int dk_holds_no_word(const float *logits, const float *word_posteriors, uint32_t labels) {
     float top = highest(logits, labels), sum = 0.0f;
-    for (uint32_t i = 0; i < labels; i++) sum += expf(logits[i] - top);
+    for (uint32_t i = 0; i < labels; i++) sum += power(logits[i] - top);
     for (uint32_t i = 0; i < labels; i++)
-        if (expf(logits[i] - top) >= word_posteriors[i] * sum) return 0;
+        if (power(logits[i] - top) >= word_posteriors[i] * sum) return 0;
     return 1;
 }
 

@@ -7,10 +7,10 @@
 #include <string.h>
 
 enum {
-    BLOCK = 1600,         /* samples converted at once */
-    WORD = DK_SECOND / 2, /* the length that a word is taken to have */
-    QUEUE = 256,          /* more than the windows of one push or flush */
-    BLOCK_WINDOWS = BLOCK / DK_HOP + 1,
+    BLOCK = 1600,                                  /* samples converted at once */
+    WORD = DK_SECOND / 2,                          /* the length that a word is taken to have */
+    QUEUE = 256,                                   /* more than the windows of one push or flush */
+    BLOCK_WINDOWS = BLOCK / DK_HOP + DK_MOST_SPAN, /* with those that waited */
 };
 
 struct dk_spotter {
@@ -32,6 +32,7 @@ struct dk_spotter {
     float *logits;     /* (BLOCK_WINDOWS, labels) */
     float *last;       /* (labels): logits of the last window */
     float *posteriors; /* (labels): posterior from which a window holds a word */
+    float *needed;     /* (labels): posterior that a word needs in each window of its mean */
     const float **tensors;
     void *memory[3]; /* of the front end, the model and the runner */
     void *scratch;   /* of a clip */
@@ -65,6 +66,7 @@ static dk_spotter *lay_out(dk_arena *arena, const dk_stored_model *m, dk_spotter
     s->logits = dk_take_floats(arena, (size_t)BLOCK_WINDOWS * c->labels);
     s->last = dk_take_floats(arena, c->labels);
     s->posteriors = dk_take_floats(arena, c->labels);
+    s->needed = dk_take_floats(arena, c->labels);
     s->tensors = (const float **)dk_take(arena, dk_tensor_count(c), sizeof *s->tensors);
     lay_out_decider(&s->decider, arena, m);
     s->memory[0] = dk_take(arena, 1, dk_frontend_size());
@@ -94,14 +96,32 @@ size_t dk_spotter_size(const dk_stored_model *model) {
     return dk_arena_size(&arena);
 }
 
+/* Fills `needed` as `Decision.needed` does (src/deltakwt/listen/decision.py): if a mean of `smooth`
+ * posteriors reaches `on`, each of them reaches this. Returns the number of windows on which a word
+ * depends, or 0 if all windows must be computed. */
+static uint32_t find_needed(const dk_decision *rule, const dk_config *c, float *needed) {
+    const uint32_t smooth = rule->smooth;
+    if (smooth < 2 || smooth > DK_MOST_SPAN || smooth < rule->patience) return 0;
+    if ((uint64_t)(smooth - 1) * rule->hop > c->frames) return 0;
+    for (uint32_t i = 0; i < c->labels; i++) {
+        float least = (float)smooth * rule->on[i] - (float)(smooth - 1);
+        if (rule->off < least) least = rule->off;
+        least -= 1e-4f; /* rounding */
+        if (!(least > 0.0f)) return 0;
+        needed[i] = rule->on[i] > 1.0f ? 2.0f : least;
+    }
+    return smooth;
+}
+
 static dk_status init_parts(dk_spotter *s, dk_isa isa) {
     const dk_stored_model *m = s->stored;
     const dk_config *c = &m->config;
     const dk_decision *rule = &m->decision;
     for (uint32_t i = 0; i < c->labels; i++)
         s->posteriors[i] = rule->on[i] > 1.0f ? 2.0f : rule->possible;
+    const uint32_t span = find_needed(rule, c, s->needed);
     const dk_stream_options options = {m->front_end,   rule->hop,     rule->reuse, rule->onset,
-                                       rule->outliers, s->posteriors, 0,           NULL};
+                                       rule->outliers, s->posteriors, span,        s->needed};
     dk_decider_start(&s->decider);
     dk_status status = dk_frontend_init(s->memory[0], dk_frontend_size(), isa, &s->frontend);
     if (status) return status;
@@ -154,9 +174,13 @@ static void to_floats(const int16_t *samples, size_t count, float *out) {
     for (size_t i = 0; i < count; i++) out[i] = (float)samples[i] * (1.0f / 32768.0f);
 }
 
-static void show_window(const dk_spotter *s) {
-    dk_seen_window seen = {s->windows, s->last, s->decider.scores, {0}};
-    dk_stream_runner_view(s->runner, &seen.stream);
+/* Shows the window that came `back` windows before the last one. */
+static void show_window(const dk_spotter *s, uint32_t back) {
+    dk_seen_window seen;
+    seen.window = s->windows;
+    seen.logits = s->last;
+    seen.scores = s->decider.scores;
+    dk_stream_runner_view(s->runner, back, &seen.stream);
     s->see(s->context, &seen);
 }
 
@@ -164,7 +188,7 @@ static dk_status push(dk_spotter *s, const int16_t *samples, size_t count) {
     const uint32_t labels = s->stored->config.labels;
     const uint64_t most = smaller(BLOCK, (uint64_t)s->stored->decision.hop * DK_HOP);
     while (count) {
-        size_t part = (size_t)smaller(count, most); /* at most one window */
+        size_t part = (size_t)smaller(count, most); /* at most one window is due */
         dk_stream_counts counts;
         dk_word found;
         to_floats(samples, part, s->block);
@@ -173,7 +197,7 @@ static dk_status push(dk_spotter *s, const int16_t *samples, size_t count) {
         for (uint32_t w = 0; w < counts.windows; w++) {
             memcpy(s->last, s->logits + (size_t)w * labels, labels * sizeof *s->last);
             if (dk_decider_push(&s->decider, s->last, &found)) add_word(s, &found);
-            if (s->see) show_window(s);
+            if (s->see) show_window(s, counts.windows - 1 - w);
             s->windows++;
         }
         samples += part;

@@ -228,6 +228,12 @@ static void test_stream_runner(dk_isa isa) {
               DK_BAD_ARGUMENT,
           "-");
     bad = options;
+    bad.span = DK_MOST_SPAN + 1;
+    bad.needed = word_posteriors;
+    CHECK(dk_stream_runner_init(state, size, model, frontend, theta, &bad, &runner) ==
+              DK_BAD_ARGUMENT,
+          "-");
+    bad = options;
     bad.span = 2; /* without values of `needed` */
     CHECK(dk_stream_runner_init(state, size, model, frontend, theta, &bad, &runner) ==
               DK_BAD_ARGUMENT,

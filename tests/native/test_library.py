@@ -26,6 +26,7 @@ from deltakwt.export.binary import model_file, write_model_file
 from deltakwt.export.folder import int16_samples
 from deltakwt.export.model import Export
 from deltakwt.listen.decision import Decision
+from deltakwt.listen.runner import StreamRunner
 from deltakwt.listen.spotter import Spotter, decision_of
 from deltakwt.weights.folder import random_tensors
 
@@ -128,8 +129,6 @@ def test_logits_have_the_bits_of_python(
     exported = export_file(trained, tmp_path / "model.bin", weights)
     source = PROJECT / "tests" / "native" / "print_logits.c"
     program = compile_with_pkg_config(prefix, source, tmp_path / "print_logits")
-    decision, maybe = decision_of(model), np.full(len(model.labels), 0.15, np.float32)
-    maybe[decision.thresholds(model.labels) > 1] = 2
     for clip in ("yes", "no", "marvin", "silence"):
         samples = int16_samples(read_clip(CLIPS / f"{clip}.flac"))
         samples.tofile(tmp_path / clip)
@@ -140,17 +139,9 @@ def test_logits_have_the_bits_of_python(
         }
         sound = samples.astype(np.float32) / 32768
         np.testing.assert_array_equal(bits["clip"], model.classify(sound).logits)
-        runner = model.engine.stream_runner(
-            model.setting,
-            hop=decision.hop_frames,
-            reuse=decision.reuse,
-            onset=decision.compare_frames,
-            outliers=decision.outliers_allowed,
-            word_posteriors=maybe,
-        )
-        np.testing.assert_array_equal(
-            bits["stream"], runner.push(np.concatenate([sound, sound]))[0][-1]
-        )
+        runner = StreamRunner(model, model.setting, decision_of(model), every_window=False)
+        stream = runner.push(np.concatenate([sound, sound]))
+        np.testing.assert_array_equal(bits["stream"], stream[-1])
 
 
 def test_the_headers_are_cpp_too(prefix: Path, tmp_path: Path) -> None:

@@ -42,11 +42,13 @@ export class Grid {
     );
   }
 
-  /** Shows a window; null empties the table. */
-  show(window) {
+  /** Shows a computed window; null empties the table. `isEarlier`: the window at the cursor was not
+   * computed, and this one came before it. */
+  show(window, isEarlier = false) {
     const map = colourMap();
     const isDense = window && !window.kept;
-    this.hint.textContent = isDense ? "Dense: every value is computed in every window." : this.usual;
+    const usual = isDense ? "Dense: every value of a window is computed." : this.usual;
+    this.hint.textContent = isEarlier ? "The window at the cursor was not computed. This is the computed one before it." : usual;
     this.cells.forEach((cells, layer) =>
       cells.forEach((cell, s) => {
         if (!window) {

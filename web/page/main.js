@@ -9,8 +9,8 @@ import { Thresholds } from "./thresholds.js";
 import { Timeline } from "./timeline.js";
 
 const $ = (id) => document.getElementById(id);
-const BLOCK = 8000; // samples that are pushed at once, so that pictures grow while a file is read
-const AHEAD = 4; // pushes that the model need not wait for
+const BLOCK = 4000; // samples that are pushed at once, so that pictures grow while a file is read
+const AHEAD = 8; // pushes that the model need not wait for
 
 let spotter;
 let record;
@@ -62,7 +62,7 @@ async function openModel(ready = Promise.resolve()) {
   $("setting").value = about.setting;
   thresholds.setup(about, spotter.setting);
   showLegend();
-  $("m-dense").textContent = `MACs, newest window; dense: ${amount(denseMacs)}`;
+  $("m-dense").textContent = `MACs, last computed; dense: ${amount(denseMacs)}`;
   $("listen").disabled = false;
 }
 
@@ -138,6 +138,11 @@ async function openSound(data, name) {
   }
 }
 
+async function openFile(file) {
+  $("example").value = "";
+  await openSound(await file.arrayBuffer(), file.name);
+}
+
 async function openUrl(url, name, asked = { answer: fetch(url) }) {
   const answer = await asked.answer;
   if (!answer.ok) return say(`${name}: HTTP ${answer.status}`, true);
@@ -148,6 +153,7 @@ async function startListening() {
   const mine = await begin(true);
   if (!mine) return;
   whole = null;
+  $("example").value = "";
   try {
     await spotter.listen();
   } catch (error) {
@@ -237,16 +243,17 @@ function takeWindow(window) {
   const mean = macs / windows.length;
   $("m-macs").textContent = percent(mean);
   $("m-bar").firstChild.style.width = `${Math.min(100, mean)}%`;
-  $("m-now").textContent = window.computed ? amount((window.macsPercent / 100) * spotter.denseMacs) : "0, reused";
+  if (window.computed) $("m-now").textContent = amount((window.macsPercent / 100) * spotter.denseMacs);
   $("m-ms").textContent = `${ms.toFixed(1)} ms`;
   $("m-core").textContent = percent((ms * computed) / windows.length / (10 * spotter.hop));
   $("m-reused").textContent = percent(100 * (1 - computed / windows.length), 0);
-  thresholds.measured(mean);
+  if (computed) thresholds.measured(macs / computed);
 }
 
 function showWindow(number) {
-  const { windows } = record ?? { windows: [] };
-  grid.show(windows[number < 0 ? windows.length - 1 : number] ?? null);
+  const wanted = number < 0 ? (record?.windows.length ?? 0) - 1 : number;
+  const shown = record?.computedAt(wanted) ?? -1;
+  grid.show(record?.windows[shown] ?? null, number >= 0 && shown !== wanted);
 }
 
 function takeWord(event) {
@@ -294,7 +301,7 @@ function wire() {
   });
   $("file").addEventListener("change", async () => {
     const [file] = $("file").files;
-    if (file) await openSound(await file.arrayBuffer(), file.name);
+    if (file) await openFile(file);
     $("file").value = "";
   });
   addEventListener("dragover", (event) => {
@@ -306,7 +313,7 @@ function wire() {
     event.preventDefault();
     $("drop").hidden = true;
     const [file] = event.dataTransfer.files;
-    if (file) await openSound(await file.arrayBuffer(), file.name);
+    if (file) await openFile(file);
   });
 }
 

@@ -71,6 +71,12 @@ export class Record {
     return found < 0 ? this.windows.length - 1 : found;
   }
 
+  /** The number of the last window that was computed, up to `number`; -1 if there is none. */
+  computedAt(number) {
+    while (number >= 0 && !this.windows[number].computed) number--;
+    return number;
+  }
+
   /** One second of sound from a time on. */
   second(start) {
     const clip = new Float32Array(RATE);

@@ -85,7 +85,7 @@ export class Timeline {
       context.fillStyle = colours.soft;
       context.fillText(width < NARROW ? title : title + more, 1, y + 12);
       y += TITLE;
-      context.fillStyle = name === "mel" ? css(colourMap()[0]) : colours.page;
+      context.fillStyle = colours.page;
       context.beginPath();
       context.roundRect(0, y, width, h, 5);
       context.fill();
@@ -113,6 +113,7 @@ export class Timeline {
     const [t0, t1] = this.range;
     for (const event of this.record.events) {
       const [a, b] = [this.x(event.start), this.x(Math.min(event.end, this.record.seconds))];
+      if (b < 0) continue;
       context.fillStyle = colours.word;
       context.globalAlpha = 0.14;
       context.fillRect(a, y, b - a, h);
@@ -150,9 +151,8 @@ export class Timeline {
       context.lineTo(width, at(level));
       context.stroke();
       context.setLineDash([]);
-      context.fillStyle = colours.soft;
-      context.fillText(level === decision.on ? `on ${level}` : `off ${level}`, 5, at(level) - 3);
     }
+    const taken = [];
     const names = [];
     labels.forEach((label, i) => {
       const isWord = !label.startsWith("_");
@@ -162,14 +162,15 @@ export class Timeline {
       context.globalAlpha = isWord ? 1 : 0.45;
       context.beginPath();
       windows.forEach((window, n) => context[n ? "lineTo" : "moveTo"](this.x(window.start + 1), at(window.scores[i])));
+      if (windows.length === 1) context.arc(this.x(windows[0].start + 1), at(windows[0].scores[i]), 2, 0, 7);
       context.stroke();
       context.globalAlpha = 1;
       context.lineWidth = 1;
       if (isWord || width >= NARROW)
         names.push(...this.#peaks(i).map((window) => [!isWord, label.replaceAll("_", ""), context.strokeStyle, this.x(window.start + 1), at(window.scores[i])]));
     });
-    const taken = [];
-    for (const [, ...name] of names.sort(([a], [b]) => a - b)) this.#name(y, taken, ...name);
+    for (const [name, level] of [["on", decision.on], ["off", decision.off]]) this.#write(taken, `${name} ${level}`, colours.soft, 5, at(level) - 3);
+    for (const [, ...name] of names.filter(([, , , x]) => x >= 0).sort(([a], [b]) => a - b)) this.#name(y, taken, ...name);
   }
 
   // The highest window of each time that a curve rises above NAMED.
@@ -189,20 +190,23 @@ export class Timeline {
   // Writes the name of a curve below its peak, with a rim that keeps it apart from the lines. A name
   // that would cover another is left out.
   #name(top, taken, name, colour, x, y) {
-    const { context, width, colours } = this.place;
+    const { context, width } = this.place;
     const half = context.measureText(name).width / 2;
     const at = Math.max(half + 2, Math.min(width - half - 2, x));
     const below = Math.max(top + 24, y + 14);
     if (taken.some(([l, r, b]) => at - half < r && at + half > l && Math.abs(b - below) < 12)) return;
-    taken.push([at - half, at + half, below]);
-    context.textAlign = "center";
+    this.#write(taken, name, colour, at - half, below);
+  }
+
+  #write(taken, text, colour, x, y) {
+    const { context, colours } = this.place;
+    taken.push([x, x + context.measureText(text).width, y]);
     context.lineWidth = 3;
     context.strokeStyle = colours.page;
-    context.strokeText(name, at, below);
+    context.strokeText(text, x, y);
     context.fillStyle = colour;
-    context.fillText(name, at, below);
+    context.fillText(text, x, y);
     context.lineWidth = 1;
-    context.textAlign = "left";
   }
 
   // The percentage at the top of the lane of MACs.
@@ -283,7 +287,7 @@ export class Timeline {
     context.globalAlpha = 1;
     context.fillRect(b - 0.75, 0, 1.5, height);
     const best = bestLabel(window.scores, this.about.labels);
-    const cost = window.computed ? percent(window.macsPercent) : "reused";
+    const cost = window.computed ? percent(window.macsPercent) : "not computed";
     const text = `${seconds(window.start + 1)} · ${best.label} ${best.score.toFixed(2)} · ${cost}`;
     const w = context.measureText(text).width + 12;
     const x = Math.max(2, Math.min(width - w - 2, b - w / 2));

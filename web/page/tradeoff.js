@@ -21,7 +21,7 @@ export class Tradeoff {
     this.draw();
   }
 
-  /** The share of the MACs that the present sound took. */
+  /** The share of the MACs that the computed windows of the present sound took. */
   measured(percentage) {
     this.now = percentage;
     this.draw();
@@ -62,16 +62,22 @@ export class Tradeoff {
       context.fillRect(x(this.now) - 1, box.top, 2, box.bottom - box.top);
       context.globalAlpha = 1;
     }
-    const taken = [];
     const here = this.#here();
+    const isChosen = (count) => count === String(this.state.count);
     context.save();
     context.beginPath();
     context.rect(0, 0, width, box.bottom);
     context.clip();
-    for (const [count, points] of lines) line(context, colours, points, x, y, count === String(this.state.count), `${count === "6" ? "six" : "eight"} sites`, taken);
+    for (const [count, points] of lines) line(context, colours, points, x, y, isChosen(count));
     context.restore();
-    for (const { point, names } of together(this.points)) dot(context, colours, x(point.macs_percent), y(point.accuracy), names, box, taken, here?.name && names.split(", ").includes(here.name));
-    if (here && !here.name) dot(context, colours, x(here.macs_percent), y(here.accuracy), `×${this.state.factor.toFixed(2)}`, box, taken, true);
+    const dots = [...together(this.points)].map(({ point, names }) => ({ point, name: names, isChosen: !!here?.name && names.split(", ").includes(here.name) }));
+    if (here && !here.name) dots.push({ point: here, name: `×${this.state.factor.toFixed(2)}`, isChosen: true });
+    const taken = dots.map(({ point }) => [x(point.macs_percent) - 6, x(point.macs_percent) + 6, y(point.accuracy) + 4]);
+    for (const { point, name, isChosen } of dots) dot(context, colours, x(point.macs_percent), y(point.accuracy), name === "dense", isChosen);
+    dots.sort((a, b) => b.isChosen - a.isChosen);
+    for (const { point, name, isChosen } of dots) write(context, isChosen ? colours.text : colours.soft, colours.card, x(point.macs_percent), y(point.accuracy), name, box, taken, isChosen);
+    // The name of a line stands at its end of the smallest thresholds.
+    for (const [count, [first]] of lines) write(context, isChosen(count) ? colours.accent : colours.soft, colours.card, x(first.macs_percent), y(first.accuracy), `${count === "6" ? "six" : "eight"} sites`, box, taken);
     this.#caption(here);
   }
 
@@ -81,7 +87,7 @@ export class Tradeoff {
     if (this.curves) text += ` The lines: all thresholds of ${this.curves.base} times ${this.curves.factors[0]} to ${this.curves.factors.at(-1)}.`;
     if (here) text += ` ${here.name || "Here"}: ${percent(here.accuracy, 2)} right with ${percent(here.macs_percent)} of the MACs.`;
     else if (this.state.count) text += " The accuracy of these thresholds was not measured.";
-    if (this.now !== undefined) text += ` The orange line: ${percent(this.now)} of the dense MACs for this sound.`;
+    if (this.now !== undefined) text += ` The orange line: ${percent(this.now)} for a computed window of this sound.`;
     this.text.textContent = text;
     this.canvas.setAttribute("aria-label", text);
   }
@@ -133,12 +139,13 @@ function axes(context, colours, box, x, y, low, high) {
     context.stroke();
   }
   context.textAlign = "center";
-  for (const v of [0, 2, 5, 10, 20, 50, 100]) context.fillText(`${v}%`, Math.min(x(v), box.right - 8), box.bottom + 15);
+  const isNarrow = box.right - box.left < 360;
+  for (const v of isNarrow ? [0, 5, 20, 50, 100] : [0, 2, 5, 10, 20, 50, 100]) context.fillText(`${v}%`, Math.min(x(v), box.right - 8), box.bottom + 15);
   context.fillText("MACs, of the dense model", (box.left + box.right) / 2, box.bottom + 31);
   context.textAlign = "left";
 }
 
-function line(context, colours, points, x, y, isChosen, name, taken) {
+function line(context, colours, points, x, y, isChosen) {
   context.strokeStyle = isChosen ? colours.accent : colours.soft;
   context.lineWidth = isChosen ? 2 : 1.2;
   context.globalAlpha = isChosen ? 1 : 0.6;
@@ -147,33 +154,31 @@ function line(context, colours, points, x, y, isChosen, name, taken) {
   context.stroke();
   context.globalAlpha = 1;
   context.lineWidth = 1;
-  const [first] = points; // of the smallest thresholds
-  const half = context.measureText(name).width / 2;
-  const [at, below] = [x(first.macs_percent), y(first.accuracy) + 18];
-  taken.push([at - half, at + half, below]);
-  context.fillStyle = isChosen ? colours.accent : colours.soft;
-  context.textAlign = "center";
-  context.fillText(name, at, below);
-  context.textAlign = "left";
 }
 
-// Names avoid each other: each takes the first place that is free.
-function dot(context, colours, x, y, name, box, taken, isChosen) {
-  context.fillStyle = name === "dense" ? colours.soft : colours.accent;
+function dot(context, colours, x, y, isDense, isChosen) {
+  context.fillStyle = isDense ? colours.soft : colours.accent;
   context.beginPath();
   context.arc(x, y, isChosen ? 7 : 4.5, 0, 7);
   context.fill();
-  context.fillStyle = isChosen ? colours.text : colours.soft;
-  context.font = `${isChosen ? 600 : 400} 11.5px system-ui, sans-serif`;
+}
+
+// Writes a name beside a point, at the first place that covers no dot and no other name. Where there
+// is none, the name is left out.
+function write(context, colour, rim, x, y, name, box, taken, isBold = false) {
+  context.font = `${isBold ? 600 : 400} 11.5px system-ui, sans-serif`;
   const w = context.measureText(name).width;
   const places = [[-w / 2, -11], [-w / 2, 20], [10, -11], [-w - 10, -11], [10, 18], [-w - 10, 18], [-w - 10, 4], [10, -25], [-w - 10, -25]].map(([dx, dy]) => [x + dx, y + dy]);
   const isFree = ([a, b]) => a > box.left && a + w < box.right && !taken.some(([l, r, t]) => a < r && a + w > l && Math.abs(b - t) < 13);
-  const [a, b] = places.find(isFree) ?? places[0];
-  taken.push([a, a + w, b], [x - 5, x + 5, y + 4]);
-  context.lineWidth = 3;
-  context.strokeStyle = colours.card;
-  context.strokeText(name, a, b);
-  context.fillText(name, a, b);
-  context.lineWidth = 1;
+  const place = places.find(isFree);
+  if (place) {
+    taken.push([place[0], place[0] + w, place[1]]);
+    context.lineWidth = 3;
+    context.strokeStyle = rim;
+    context.strokeText(name, ...place);
+    context.fillStyle = colour;
+    context.fillText(name, ...place);
+    context.lineWidth = 1;
+  }
   context.font = "11.5px system-ui, sans-serif";
 }

@@ -105,11 +105,10 @@ static void copy_counts(const int64_t *from, uint32_t count, float *to) {
     for (uint32_t i = 0; i < count; i++) to[i] = (float)from[i];
 }
 
-/* The newest `count` rows, at most a window, oldest first. */
+/* The last `count` rows of the window, oldest first. */
 static void copy_rows(const dk_stream_view *view, uint32_t count, float *to) {
-    const uint32_t frames = model.config.frames;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t row = (view->oldest + frames - count + i) % frames;
+        uint32_t row = (view->last + view->ring - (count - 1) + i) % view->ring;
         memcpy(to + i * DK_COEFFICIENTS, view->rows + row * DK_COEFFICIENTS,
                DK_COEFFICIENTS * sizeof *to);
     }

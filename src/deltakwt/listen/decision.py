@@ -37,6 +37,7 @@ from deltakwt.core.errors import DeltakwtError
 
 FRAMES_PER_SECOND = SAMPLE_RATE // HOP_SAMPLES
 NEVER = -1
+MOST_SPAN = 16  # windows that the C core keeps waiting at most
 POSSIBLE_WORD = 0.15  # posterior from which a window may hold a word
 WORD_SAMPLES = SAMPLE_RATE // 2  # the length that a word is taken to have
 
@@ -123,7 +124,8 @@ class Decision:
         """Return (labels,): what each of `smooth` posteriors needs, if their mean reaches `on`."""
         on = self.thresholds(labels)
         least = np.minimum(self.smooth * on - (self.smooth - 1), self.off) - 1e-4  # rounding
-        fits = 1 < self.smooth >= self.patience and (self.smooth - 1) * self.hop_frames <= FRAMES
+        fits = 1 < self.smooth <= MOST_SPAN and self.smooth >= self.patience
+        fits = fits and (self.smooth - 1) * self.hop_frames <= FRAMES
         return np.where(on > 1, 2, least).astype(np.float32) if fits and min(least) > 0 else None
 
     def at(self, on: float) -> Decision:
