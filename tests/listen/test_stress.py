@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from conftest import CLIPS  # type: ignore[import-not-found]
+from conftest import CLIPS
 
 from deltakwt.core.config import KEYWORDS, LABELS, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
