@@ -29,12 +29,16 @@ aarch64*)
 *) kernels= ;;
 esac
 
+# Two files are compiled at a time.
 # shellcheck disable=SC2086
 compile() { # file, extra flags
-    "$cc" $common $2 -c "$1" -o "$build/$(basename "$1" .c).o"
+    "$cc" $common $2 -c "$1" -o "$build/$(basename "$1" .c).o" &
+    if [ -n "$compiling" ]; then wait "$compiling"; fi
+    compiling=$!
     objects="$objects $build/$(basename "$1" .c).o"
 }
 
+compiling=
 objects=
 for file in "$here"/src/*.c "$here"/src/fixed/*.c "$here/src/kernels/scalar.c" \
     "$here/src/kernels/fixed_scalar.c"; do compile "$file" ""; done
@@ -51,6 +55,7 @@ for kernel in $kernels; do
     compile "$here/src/kernels/$kernel.c" "$extra"
     compile "$here/src/kernels/fixed_$kernel.c" "$extra"
 done
+wait "$compiling"
 for test in ${TESTS:-kernels core fixed threads}; do
     # shellcheck disable=SC2086
     "$cc" $common "$here/../tests/native/test_$test.c" $objects -lm -pthread -o "$build/test_$test"

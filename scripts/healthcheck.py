@@ -1,7 +1,7 @@
-"""Is the program of this container well? Exit code 0 if so.
+"""The health check of the container: exit code 0 if its program works.
 
-The first process says what to ask: the HTTP server answers /healthz, the Wyoming server accepts
-connections. Any other command is well as long as it runs.
+The command line of the first process tells what is checked: an HTTP server must answer /healthz, a
+Wyoming server must accept connections. Any other command is healthy while it runs.
 """
 
 from __future__ import annotations

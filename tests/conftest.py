@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -143,6 +144,27 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
+def in_process(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command line in this process. Use it where many short commands are run.
+
+    It needs no seconds to start Python and to import what the command needs.
+    """
+    from deltakwt.cli import build
+    from deltakwt.cli.running import run as run_line
+
+    def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        line = list(map(str, arguments))
+        monkeypatch.setattr(sys, "argv", ["deltakwt", *line])  # results state their command
+        capfd.readouterr()
+        code = run_line(build(), line)
+        return subprocess.CompletedProcess(arguments, code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
 def deltakwt() -> Run:
     """Run the installed `deltakwt` command (or, from a source tree, the module)."""
     script = Path(sys.executable).parent / "deltakwt"
@@ -159,6 +181,15 @@ def deltakwt() -> Run:
         )
 
     return run
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    """The socket on which systemd would listen."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(str(tmp_path / "notify"))
+        sock.settimeout(60)
+        yield sock
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 import numpy as np
-from conftest import CLIPS  # type: ignore[import-not-found]
+from conftest import CLIPS
 from numpy.typing import NDArray
 
 from deltakwt.audio import read_clip

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from conftest import CLIPS  # type: ignore[import-not-found]
+from conftest import CLIPS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 from conftest import CLIPS
+from fixed_models import small_tensors
 
 from deltakwt.core import fixed, fixed_arithmetic
 from deltakwt.core.config import Config
@@ -18,7 +19,7 @@ from deltakwt.core.fixed_engine import FixedEngine
 from deltakwt.core.fixed_scales import Scales, calibrate, fixed_thresholds, quantize
 from deltakwt.core.native import FrontEnd, available_isas
 from deltakwt.core.setting import ALL_SITES, Setting, Thresholds
-from deltakwt.weights.folder import load_weights, random_tensors
+from deltakwt.weights.folder import load_weights
 from deltakwt.weights.registry import resolve
 
 # Odd sizes: two heads of 10, rows that no vector divides.
@@ -35,21 +36,10 @@ def clips(config: Config, count: int, seed: int = 0) -> np.ndarray:
     return np.cumsum(steps * 0.3, axis=1).astype(np.float32)
 
 
-def tensors_of(config: Config, seed: int = 1) -> dict[str, np.ndarray]:
-    dice = np.random.default_rng(seed)
-    tensors = random_tensors(config, seed)
-    for name, w in tensors.items():
-        spread = 0.3 / sqrt(len(w) / 20) if w.ndim == 2 and "weight" in name else 0.1
-        noise = dice.normal(size=w.shape) * spread
-        tensors[name] = (noise + ("norm" in name and "weight" in name)).astype(np.float32)
-    tensors["embed.weight"][0] *= 0.01  # the first MFCC of silence is -349
-    return tensors
-
-
 @pytest.fixture(scope="module", params=[ODD, WIDE], ids=["odd", "wide"])
 def made(request: pytest.FixtureRequest) -> tuple[Config, dict[str, np.ndarray], Scales]:
     config = request.param
-    tensors = tensors_of(config)
+    tensors = small_tensors(config)
     return config, tensors, calibrate(config, tensors, clips(config, 4))
 
 

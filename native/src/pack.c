@@ -11,7 +11,7 @@ uint32_t dk_tensor_count(const dk_config *config) {
 /* One tensor after the other is taken from the list and copied behind the others. */
 typedef struct {
     dk_arena arena;
-    const float *const *tensors; /* NULL: only measure, what is enough for any kernels */
+    const float *const *tensors; /* NULL: only compute a size that is enough for all kernels */
     const dk_kernels *kernels;
 } packer;
 

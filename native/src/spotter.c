@@ -212,8 +212,9 @@ dk_status dk_spotter_push(dk_spotter *s, const int16_t *samples, size_t count) {
     return push(s, samples, count);
 }
 
-/* Zeros to append to a sound: up to one second they complete its only window; to a longer sound a
- * second, so that its last sample passes through the whole window, and the time of a candidate. */
+/* Returns the number of zeros to append at the end of a sound. A sound of up to one second is
+ * filled up to its only window. A longer one gets a second, so that its last sample passes through
+ * the whole window, and the windows for which a candidate waits. */
 static uint64_t ending(const dk_spotter *s) {
     const dk_decision *rule = &s->stored->decision;
     if (s->samples <= DK_SECOND) return DK_SECOND + s->decider.delay - s->samples;

@@ -124,7 +124,7 @@ static dk_status look_back(dk_stream_runner *runner, int was_passing, float *log
             return DK_OK;
         }
     }
-    /* Those between the last one that did not pass and the first that waited pass too. */
+    /* All windows since the last one that did not pass have passed. */
     runner->is_waiting = 0;
     runner->failed = 0;
     return DK_OK;

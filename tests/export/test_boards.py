@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import CLIPS  # type: ignore[import-not-found]
+from conftest import CLIPS
 
 from deltakwt.audio import read_clip
 from deltakwt.export.boards import BoardReport, make, missing_tools, run_board

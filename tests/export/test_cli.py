@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fixed_models import small_tensors  # type: ignore[import-not-found]
+from fixed_models import small_tensors
 
 from deltakwt.cli import build
 from deltakwt.cli.running import run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import CLIPS  # type: ignore[import-not-found]
-from fixed_models import scales_of, small_tensors  # type: ignore[import-not-found]
+from conftest import CLIPS
+from fixed_models import scales_of, small_tensors
 
 from deltakwt.audio import read_blocks, read_clip
 from deltakwt.core.config import Config

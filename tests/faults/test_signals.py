@@ -177,9 +177,9 @@ def test_data_get(stalling_site: str, tmp_path: Path, number: int) -> None:
 SLOW_UNPACKING = """
 import sys, time; from pathlib import Path
 from deltakwt.cli.running import stop_on_sigterm
-from deltakwt.data import corpora
+from deltakwt.data import sources
 stop_on_sigterm()
-corpora.extract(corpora.find("test-v0.02"), Path(sys.argv[1]), lambda *_: time.sleep(0.1))
+sources.extract(sources.find("test-v0.02"), Path(sys.argv[1]), lambda *_: time.sleep(0.1))
 """
 
 

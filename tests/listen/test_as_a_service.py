@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,15 +130,6 @@ def test_a_hang_up_reads_the_settings_again(own_model: Path, tmp_path: Path) -> 
     last = listening.lines()[-1]
     assert (last["message"], last["words"]) == ("ended", 2)
     assert last["seconds"] > words[1]["time"]
-
-
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    """The socket on which systemd would listen."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.bind(str(tmp_path / "notify"))
-        sock.settimeout(60)
-        yield sock
 
 
 def test_systemd_is_told(manager: socket.socket, trained: str, tmp_path: Path) -> None:

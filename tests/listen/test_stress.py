@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from conftest import CLIPS  # type: ignore[import-not-found]
+from conftest import CLIPS
 
 from deltakwt.core.config import KEYWORDS, LABELS, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
@@ -298,10 +298,10 @@ def test_a_soak_is_the_same_twice(model: Model, material: StreamMaterial) -> Non
 
 
 def test_the_command(  # type: ignore[no-untyped-def]
-    deltakwt, trained: str, full_set: Path, speech_folder: Path, tmp_path: Path
+    in_process, trained: str, full_set: Path, speech_folder: Path, tmp_path: Path
 ) -> None:
     base = ("stress", "--model", trained, "--data", full_set, "--split", "val", "--hours", 0.01)
-    finished = deltakwt(
+    finished = in_process(
         *base, "--json", "--profile", "dense", "--save", tmp_path / "s", "--choose", "dense",
         "--negatives", speech_folder, "--curve", tmp_path / "c.png", "--max-false-accepts", 2,
     )  # fmt: skip
@@ -314,18 +314,18 @@ def test_the_command(  # type: ignore[no-untyped-def]
     assert len(truth) == document["words"]
     assert soundfile.info(tmp_path / "s.flac").frames == 36 * 16_000
     assert (tmp_path / "c.png").exists()
-    shown = deltakwt(*base, "--profile", "fast", "--threshold", 0.5, "--verify", "dense")
+    shown = in_process(*base, "--profile", "fast", "--threshold", 0.5, "--verify", "dense")
     assert shown.returncode == 0, shown.stderr
     assert "at 1 false accepts/h: misses %" in shown.stdout
     assert "verified: confusions/h" in shown.stdout
-    long = deltakwt(*base, "--soak", "--profile", "dense")
+    long = in_process(*base, "--soak", "--profile", "dense")
     assert "SHA-256 of the events" in long.stdout
     for option, message in (
         (("--profile", "nonsense"), "no such profile"),
         (("--verify", "nonsense"), "nonsense: no such model"),
         (("--negatives", tmp_path / "gone"), "no such folder"),
     ):
-        wrong = deltakwt(*base, *option)
+        wrong = in_process(*base, *option)
         assert wrong.returncode == 2
         assert message in wrong.stderr
 

@@ -56,12 +56,12 @@ def test_document_agrees_with_itself(explained: dict[str, Any]) -> None:
     assert by_token == pytest.approx(explained["macs"]["model_percent"], rel=0.01)
 
 
-def test_json_and_drawing(deltakwt: Run, burst: Path, random_model: Path) -> None:
-    done = deltakwt("explain", burst, "--model", random_model, "--json")
+def test_json_and_drawing(in_process: Run, burst: Path, random_model: Path) -> None:
+    done = in_process("explain", burst, "--model", random_model, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["file"] == "burst.wav"
     for columns in (60, 80, 200):
-        drawn = deltakwt("explain", burst, "--model", random_model, COLUMNS=str(columns)).stdout
+        drawn = in_process("explain", burst, "--model", random_model, COLUMNS=str(columns)).stdout
         assert max(map(len, drawn.splitlines())) <= columns
         for word in ("burst.wav", "sound", "spectrum", "work", "layer 12", "executed"):
             assert word in drawn
@@ -92,16 +92,16 @@ def test_files(deltakwt: Run, burst: Path, random_model: Path, tmp_path: Path, e
 
 
 def test_a_long_sound_is_explained_where_asked(
-    deltakwt: Run, random_model: Path, tmp_path: Path
+    in_process: Run, random_model: Path, tmp_path: Path
 ) -> None:
     sound = np.random.default_rng(1).normal(0, 0.1, 48_000).astype(np.float32)
     soundfile.write(tmp_path / "long.wav", sound, 16_000)
-    done = deltakwt("explain", tmp_path / "long.wav", "-m", random_model, "--at", 1.5, "--json")
+    done = in_process("explain", tmp_path / "long.wav", "-m", random_model, "--at", 1.5, "--json")
     found = json.loads(done.stdout)
     assert found["start"] == pytest.approx(1.5)
     assert found["seconds"] == pytest.approx(3.0)
     anywhere = json.loads(
-        deltakwt("explain", tmp_path / "long.wav", "-m", random_model, "--json").stdout
+        in_process("explain", tmp_path / "long.wav", "-m", random_model, "--json").stdout
     )
     assert 0 <= anywhere["start"] <= 2
 
@@ -118,7 +118,7 @@ def test_a_long_sound_is_explained_where_asked(
     ],
 )
 def test_bad_input_is_one_line(
-    deltakwt: Run,
+    in_process: Run,
     burst: Path,
     random_model: Path,
     tmp_path: Path,
@@ -128,7 +128,7 @@ def test_bad_input_is_one_line(
     (tmp_path / "README.md").write_text("no sound")
     known = {"burst.wav": str(burst), "README.md": str(tmp_path / "README.md")}
     given = [known.get(a, a) for a in arguments]
-    done = deltakwt("explain", *given, "--model", random_model)
+    done = in_process("explain", *given, "--model", random_model)
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1

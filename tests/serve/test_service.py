@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,15 +23,6 @@ from deltakwt.logs import JsonFormatter, TextFormatter, notify, watchdog_seconds
 from deltakwt.serve.service import service
 
 UNITS = sorted((PROJECT / "examples" / "systemd").glob("*.service"))
-
-
-@pytest.fixture
-def manager(tmp_path: Path) -> Iterator[socket.socket]:
-    """The socket on which systemd would listen."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.bind(str(tmp_path / "notify"))
-        sock.settimeout(60)
-        yield sock
 
 
 def test_a_service_tells_systemd_what_it_does(

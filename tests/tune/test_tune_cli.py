@@ -44,11 +44,11 @@ def assert_one_line(done: subprocess.CompletedProcess[str], *words: str, code: i
 
 
 def test_tune_writes_profiles_that_the_model_then_uses(
-    deltakwt: Run, small_model: Path, full_set: Path, tmp_path: Path
+    in_process: Run, small_model: Path, full_set: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     command = ("tune", "--model", small_model, "--data", full_set, "--out", out, *QUICK)
-    done = deltakwt(*command, "--max-macs", "60", "--json")
+    done = in_process(*command, "--max-macs", "60", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     tuned = document["profiles"]["tuned"]
@@ -61,7 +61,7 @@ def test_tune_writes_profiles_that_the_model_then_uses(
     for picture in ("front.png", "thresholds.png", "sensitivity.png"):
         assert (out / picture).read_bytes().startswith(b"\x89PNG")
     # The same command again finds everything done and chooses the same.
-    again = deltakwt(*command, "--max-macs", "60", "--json")
+    again = in_process(*command, "--max-macs", "60", "--json")
     assert json.loads(again.stdout)["search"]["trials"] == document["search"]["trials"]
     assert json.loads(again.stdout)["profiles"]["tuned"]["thresholds"] == tuned["thresholds"]
     model = load(small_model)
@@ -69,7 +69,7 @@ def test_tune_writes_profiles_that_the_model_then_uses(
     assert model(np.zeros(16_000)).macs is not None
 
 
-def test_own_recordings_without_labels(deltakwt: Run, small_model: Path, tmp_path: Path) -> None:
+def test_own_recordings_without_labels(in_process: Run, small_model: Path, tmp_path: Path) -> None:
     dice = np.random.default_rng(0)
     (tmp_path / "own").mkdir()
     for number in range(4):
@@ -77,7 +77,7 @@ def test_own_recordings_without_labels(deltakwt: Run, small_model: Path, tmp_pat
         soundfile.write(tmp_path / "own" / f"room {number}.flac", sound, 8_000)
     command = ("tune", "--model", small_model, "--data", tmp_path / "own", "--agree", "50")
     command += ("--out", tmp_path / "out", *QUICK, "--no-refine", "--front-end", "smooth_1.5")
-    done = deltakwt(*command, "--json")
+    done = in_process(*command, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["profiles"]["tuned"]["front_end"]["floor"] == 1.5
@@ -87,11 +87,11 @@ def test_own_recordings_without_labels(deltakwt: Run, small_model: Path, tmp_pat
 
 
 def test_tune_weighs_augmented_groups(
-    deltakwt: Run, small_model: Path, full_set: Path, tmp_path: Path
+    in_process: Run, small_model: Path, full_set: Path, tmp_path: Path
 ) -> None:
     command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "out")
     mix = ("--mix", "words=4,telephone=1,noisy=1,shifted=1", "--trials", "4", "--trial-clips", "40")
-    done = deltakwt(*command, *mix, "--no-refine", "--max-macs", "99", "--json")
+    done = in_process(*command, *mix, "--no-refine", "--max-macs", "99", "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     words, spoken = 30, 36  # three clips of each of ten keywords and of two other words
@@ -110,12 +110,12 @@ def test_tune_weighs_augmented_groups(
 
 
 def test_sweep_runs_the_experiment_of_the_paper(
-    deltakwt: Run, small_model: Path, test_set: Path, full_set: Path, tmp_path: Path
+    in_process: Run, small_model: Path, test_set: Path, full_set: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "sweep"
     command = ("sweep", "--model", small_model, "--data", test_set, "--subset", "12")
     options = ("--trials", "40", "--least-accuracy", "0", "--out", out, "--adjust-clips", "16")
-    done = deltakwt(*command, *options, "--validation", full_set, "--json")
+    done = in_process(*command, *options, "--validation", full_set, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert json.loads((out / "sweep.json").read_text()) == document
@@ -135,14 +135,14 @@ def test_sweep_runs_the_experiment_of_the_paper(
 
 
 def test_sweep_without_validation_clips_does_not_adjust(
-    deltakwt: Run, small_model: Path, test_set: Path, tmp_path: Path
+    in_process: Run, small_model: Path, test_set: Path, tmp_path: Path
 ) -> None:
     command = ("sweep", "--model", small_model, "--data", test_set, "--out", tmp_path / "o")
     quick = ("--subset", "12", "--trials", "3", "--json")
-    done = deltakwt(*command, *quick, "--least-accuracy", "0")
+    done = in_process(*command, *quick, "--least-accuracy", "0")
     assert "--validation: not given, so the thresholds are not adjusted" in done.stderr
     assert all(point["adjusted"] is None for point in json.loads(done.stdout)["front"])
-    assert_one_line(deltakwt(*command, *quick, "--least-accuracy", "101"), "--least-accuracy 101")
+    assert_one_line(in_process(*command, *quick, "--least-accuracy", "101"), "--least-accuracy 101")
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_sweep_without_validation_clips_does_not_adjust(
     ],
 )
 def test_wrong_use_is_reported_in_one_line(
-    deltakwt: Run,
+    in_process: Run,
     small_model: Path,
     full_set: Path,
     tmp_path: Path,
@@ -167,29 +167,31 @@ def test_wrong_use_is_reported_in_one_line(
     words: tuple[str, ...],
 ) -> None:
     command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "o")
-    assert_one_line(deltakwt(*command, *options), *words)
+    assert_one_line(in_process(*command, *options), *words)
 
 
 def test_an_unreachable_budget_reports_the_nearest_points(
-    deltakwt: Run, small_model: Path, full_set: Path, tmp_path: Path
+    in_process: Run, small_model: Path, full_set: Path, tmp_path: Path
 ) -> None:
     command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "o", *QUICK)
-    done = deltakwt(*command, "--no-refine", "-q", "--max-macs", "3.7", "--max-loss", "0")
+    done = in_process(*command, "--no-refine", "-q", "--max-macs", "3.7", "--max-loss", "0")
     assert_one_line(done, "no setting found", "nearest:", "% of the MACs", code=1)
     assert not (small_model / "profiles.json").exists()
 
 
 def test_a_study_of_another_model_is_refused(
-    deltakwt: Run, small_model: Path, full_set: Path, tmp_path: Path
+    in_process: Run, small_model: Path, full_set: Path, tmp_path: Path
 ) -> None:
     store = f"journal:{tmp_path / 'study.log'}"
     quick = ("--data", full_set, "--storage", store, "--out", tmp_path / "o", *QUICK)
-    first = deltakwt("tune", "--model", small_model, *quick, "--no-refine", "--max-macs", "99")
+    first = in_process("tune", "--model", small_model, *quick, "--no-refine", "--max-macs", "99")
     assert first.returncode == 0, first.stderr
     other = tmp_path / "other"
     save_folder(other, Weights(SMALL, random_tensors(SMALL, seed=1)))
-    assert_one_line(deltakwt("tune", "--model", other, *quick, "--max-macs", "99"), "another model")
-    assert_one_line(deltakwt("tune", "--model", other, *quick, "--join", "none"), "no such study")
+    assert_one_line(
+        in_process("tune", "--model", other, *quick, "--max-macs", "99"), "another model"
+    )
+    assert_one_line(in_process("tune", "--model", other, *quick, "--join", "none"), "no such study")
 
 
 @pytest.fixture(scope="session")
@@ -200,13 +202,13 @@ def postgresql() -> Iterator[str]:
 
 
 def test_two_workers_share_a_study_in_postgresql_and_survive_a_killed_one(
-    deltakwt: Run, postgresql: str, small_model: Path, full_set: Path, tmp_path: Path
+    in_process: Run, postgresql: str, small_model: Path, full_set: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("psycopg", reason="needs psycopg")
     quick = ("--model", small_model, "--data", full_set, "--trial-clips", "24", "--max-macs", "99")
     command = ("tune", *quick, "--storage", postgresql, "--mix", "words=4,unknown=1,zero=1")
     main = (*command, "--study", "shared", "--out", tmp_path / "o", "--no-refine")
-    first = deltakwt(*main, "--trials", "1")
+    first = in_process(*main, "--trials", "1")
     assert first.returncode == 0, first.stderr
 
     def join(trials: int) -> subprocess.Popen[str]:
@@ -232,12 +234,12 @@ def test_two_workers_share_a_study_in_postgresql_and_survive_a_killed_one(
     assert all(after[worker.pid] >= 2 for worker in doomed)
     assert sum(after.get(worker.pid, 0) for worker in pair) >= 8
     assert target <= sum(after.values()) <= target + 1
-    last = deltakwt(*main, "--trials", target, "--json")
+    last = in_process(*main, "--trials", target, "--json")
     assert json.loads(last.stdout)["search"]["trials"] == sum(after.values())
 
 
 def test_a_lost_database_is_reported_in_one_line(
-    deltakwt: Run, small_model: Path, full_set: Path, tmp_path: Path
+    in_process: Run, small_model: Path, full_set: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("psycopg", reason="needs psycopg")
     with socket.socket() as free:
@@ -245,17 +247,17 @@ def test_a_lost_database_is_reported_in_one_line(
         port = free.getsockname()[1]
     url = f"postgresql://me:secret@127.0.0.1:{port}/none"
     command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "o")
-    done = deltakwt(*command, "--storage", url)
+    done = in_process(*command, "--storage", url)
     assert_one_line(done, "the database cannot be used", "run the same command again", code=1)
     assert "secret" not in done.stderr
     (tmp_path / "broken.db").write_bytes(b"not a database" * 100)
-    broken = deltakwt(*command, "--storage", tmp_path / "broken.db")
+    broken = in_process(*command, "--storage", tmp_path / "broken.db")
     assert_one_line(broken, "the database cannot be used", "broken.db", code=1)
 
 
 @pytest.mark.parametrize("form", ["user:pw", "query"])
 def test_a_database_password_is_neither_printed_nor_stored(
-    deltakwt: Run, postgresql: str, small_model: Path, full_set: Path, tmp_path: Path, form: str
+    in_process: Run, postgresql: str, small_model: Path, full_set: Path, tmp_path: Path, form: str
 ) -> None:
     pytest.importorskip("psycopg", reason="needs psycopg")
     url = postgresql.replace("tuner@", "tuner:s3cret%21@")
@@ -264,10 +266,10 @@ def test_a_database_password_is_neither_printed_nor_stored(
     out = tmp_path / "out"
     command = ("tune", "--model", small_model, "--data", full_set, "--out", out, *QUICK)
     command += ("--no-refine", "--max-macs", "99", f"--storage={url}", "--study", form)
-    done = deltakwt(*command)
+    done = in_process(*command)
     assert done.returncode == 0, done.stderr
-    failed = deltakwt(*command, "--mix", "words=1")  # a study of other clips
-    unknown = deltakwt(*command, "--join", "none")
+    failed = in_process(*command, "--mix", "words=1")  # a study of other clips
+    unknown = in_process(*command, "--join", "none")
     assert_one_line(failed, "is of another")
     assert_one_line(unknown, "no such study in postgresql://", "***")
     for text in (done.stdout + done.stderr, failed.stderr, unknown.stderr):
@@ -275,7 +277,7 @@ def test_a_database_password_is_neither_printed_nor_stored(
     for file in (out / "front.json", small_model / "profiles.json"):
         assert "s3cret" not in file.read_text()
         assert "***" in file.read_text()
-    debug = deltakwt(*command[:-3], f"--storage={url.replace('/postgres', '/none')}", "--debug")
+    debug = in_process(*command[:-3], f"--storage={url.replace('/postgres', '/none')}", "--debug")
     assert debug.returncode == 1
     assert "s3cret" not in debug.stderr
 

@@ -36,20 +36,20 @@ def get(
     json: JsonOption = False,
 ) -> None:
     """Download and unpack Speech Commands. An interrupted download continues the next time."""
-    from deltakwt.data import corpora
+    from deltakwt.data import sources
 
-    corpus = corpora.find(name)
-    note(corpora.LICENCE)
+    corpus = sources.find(name)
+    note(sources.LICENCE)
     folder = out / corpus.folder
     new = not folder.exists()
     if new:
         claim_folder(out)
         with progress(f"downloading {name}", "bytes") as bar:
-            archive = corpora.download(corpus, out, bar.update)
+            archive = sources.download(corpus, out, bar.update)
         with progress(f"unpacking {name}", "bytes") as bar:
-            corpora.extract(corpus, archive, bar.update)
+            sources.extract(corpus, archive, bar.update)
     if json:
-        print_json({"name": name, "path": str(folder), "new": new, "licence": corpora.LICENCE})
+        print_json({"name": name, "path": str(folder), "new": new, "licence": sources.LICENCE})
     else:
         say(f"{folder}: {'ready' if new else 'already there'}")
 
