@@ -161,6 +161,17 @@ test("damaged models are refused", needsModel, async () => {
   await assert.rejects(load(gzipSync(changed, { level: 1 })), /damaged|not a model file/);
 });
 
+test("a worker that does not start is told", needsModel, async () => {
+  globalThis.Worker = class {
+    constructor() {
+      queueMicrotask(() => this.onerror({ message: "no worker here" }));
+    }
+    terminate() {}
+  };
+  await assert.rejects(load(MODEL, { worker: true }), /no worker here/);
+  delete globalThis.Worker;
+});
+
 test("sound that is not finite and rates that are not sound are refused", needsModel, async () => {
   const spotter = await spotterOf();
   await assert.rejects(spotter.push([Number.NaN]), /not a finite number/);
