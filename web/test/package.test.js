@@ -116,7 +116,7 @@ test("listeners hear words and windows, and can leave", needsModel, async () => 
 
 test("a dense run says the same words and costs more", needsModel, async () => {
   const spotter = await spotterOf();
-  const samples = sound();
+  const samples = sound().subarray(0, 8 * 16000); // without noise
   const cost = async (setting) => {
     const { events, windows } = await spotter.spot(samples, { setting });
     return [events.map((event) => event.label), windows.reduce((sum, window) => sum + window.macsPercent, 0) / windows.length];
