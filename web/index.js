@@ -53,6 +53,7 @@ async function compiled(given) {
 class Remote {
   #waiting = new Map();
   #next = 1;
+  #failure; // of the worker, which may come before the first call
   constructor() {
     this.worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
     this.worker.onmessage = ({ data: { id, result, error } }) => {
@@ -62,11 +63,13 @@ class Remote {
       else reject(new Error(error));
     };
     this.worker.onerror = (event) => {
-      for (const { reject } of this.#waiting.values()) reject(new Error(event.message ?? "the worker failed"));
+      this.#failure = new Error(event.message ?? "the worker failed");
+      for (const { reject } of this.#waiting.values()) reject(this.#failure);
       this.#waiting.clear();
     };
   }
   call(call, values) {
+    if (this.#failure) return Promise.reject(this.#failure);
     const id = this.#next++;
     return new Promise((resolve, reject) => {
       this.#waiting.set(id, { resolve, reject });

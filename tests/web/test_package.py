@@ -77,6 +77,20 @@ def sentence(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def stream(sentence: Path) -> Path:
+    """The sentence, noise, a word in noise, digital silence and a word, as raw samples."""
+    noise = np.random.default_rng(0).normal(0, 60, 48_000)
+    words = {
+        word: soundfile.read(CLIPS / f"{word}.flac", dtype="int16")[0] for word in ("down", "on")
+    }
+    noise[24_000 : 24_000 + len(words["down"])] += words["down"]
+    parts = [np.fromfile(sentence, np.int16), noise.astype(np.int16), np.zeros(20_000, np.int16)]
+    path = sentence.with_name("stream.raw")
+    np.concatenate([*parts, words["on"]]).tofile(path)
+    return path
+
+
 def found(name: str, printed: str) -> list[Any]:
     """What the tests printed under a name."""
     return list(json.loads(re.search(rf"{name} (\[.*\])", printed)[1]))  # type: ignore[index]
@@ -93,35 +107,36 @@ def assert_same_events(
 
 
 def test_node_hears_what_python_hears_to_the_bit(
-    web_model: Path, sentence: Path, model: Model
+    web_model: Path, stream: Path, model: Model
 ) -> None:
     """In fixed point: the scores of all windows, the events, and which windows were computed."""
-    printed = run_node(web_model, sentence)
+    printed = run_node(web_model, stream)
+    sound = samples_of(stream)
     assert model.arithmetic == "fixed"
-    spotted = model.spot(CLIPS / "sentence.flac")
+    spotted = model.spot(sound, 16_000)
     assert len(spotted.events) > 1
     assert_same_events(found("EVENTS", printed), spotted.events)
-    assert_same_events(
-        found("DENSE", printed), model.spot(CLIPS / "sentence.flac", setting="dense").events
-    )
-    np.testing.assert_array_equal(
-        np.array(found("SCORES", printed), np.float32), stream_scores(model)
-    )
+    dense = model.spot(sound, 16_000, setting="dense").events
+    assert_same_events(found("DENSE", printed), dense)
+    scores = np.array(found("SCORES", printed), np.float32)
+    np.testing.assert_array_equal(scores, stream_scores(model, sound))
     costs = found("COSTS", printed)
     assert len(costs) == spotted.windows
     assert len([1 for computed, _ in costs if not computed]) == spotted.reused > 10
     macs = sum(count for _, count in costs)
     assert macs == pytest.approx(spotted.macs_per_second * spotted.seconds, rel=1e-6)
-    clip = soundfile.read(CLIPS / "sentence.flac", dtype="float32", stop=16_000)[0]
     logits = np.array(found("LOGITS", printed), np.float32)
-    np.testing.assert_array_equal(logits, model(clip).logits)
+    np.testing.assert_array_equal(logits, model(sound[:16_000], 16_000).logits)
 
 
-def stream_scores(model: Model) -> NDArray[np.float32]:
-    """The smoothed posteriors of the sentence, window by window, as `Spotter` computes them."""
+def samples_of(path: Path) -> NDArray[np.float32]:
+    return np.fromfile(path, np.int16).astype(np.float32) / 32768
+
+
+def stream_scores(model: Model, sound: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The smoothed posteriors of a sound, window by window, as `Spotter` computes them."""
     rule = decision_of(model)
     runner = StreamRunner(model, model.setting, rule, every_window=False)
-    sound = soundfile.read(CLIPS / "sentence.flac", dtype="float32")[0]
     ending = np.zeros(runner.ending(len(sound)), np.float32)
     return smooth_stream(runner.push(np.concatenate([sound, ending])), rule.smooth)
 
@@ -153,7 +168,7 @@ def test_node_hears_the_same_words_in_floats(
     assert len(dense) > 1
     assert_same_events(found("DENSE", printed), dense, score=2e-4)
     scores = np.array(found("SCORES", printed), np.float32)
-    expected = stream_scores(rounded_model)
+    expected = stream_scores(rounded_model, samples_of(sentence))
     windows = min(len(scores), len(expected))  # the last ones may wait
     apart = np.abs(scores[:windows] - expected[:windows]).max(axis=1)
     assert np.median(apart) < 0.02

@@ -229,6 +229,16 @@ def test_it_fits_and_has_names_at_every_size(page: Page, width: int, theme: str)
     assert page.evaluate(CHECKS) == []
 
 
+def test_the_model_is_asked_for_once_and_before_the_worker_starts(server: Server) -> None:
+    with open_browser() as page:
+        page.go(server.url)
+        page.wait(f"{STATUS}?.startsWith('sentence:')")
+        names = [url.removeprefix(server.url) for url in page.requests]
+        assert names.count("models/0.dkw") == 1
+        assert names.index("models/0.dkw") < names.index("main.js")
+        page.wait("performance.getEntriesByName('word').length")
+
+
 def test_every_module_is_loaded_at_once(server: Server) -> None:
     """A module that is not preloaded is found only after the one that imports it has arrived."""
     named = set(re.findall(r'modulepreload" href="([^"]+)"', text(server, "index.html")))
