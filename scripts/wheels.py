@@ -208,10 +208,10 @@ def import_library(interpreter: Interpreter, folder: Path) -> Path:
     return library
 
 
-# CMake links a program only to read the compiler's name in it; zig would first compile the whole C++
-# library for it, unoptimised. On macOS, nanobind hands the linker a file of Python's names, which
-# zig's does not read, and zig 0.15 crashes on -bundle; Python loads a dylib just as well. For Windows,
-# CMake adds the library dl, which the Python of this machine needs.
+# CMake links a program only to read the compiler's name in it; zig would first compile the whole
+# C++ library for it, unoptimised. On macOS, nanobind hands the linker a file of Python's names,
+# which zig's does not read, and zig 0.15 crashes on -bundle; Python loads a dylib just as
+# well. For Windows, CMake adds the library dl, which the Python of this machine needs.
 COMPILER = """\
 #!/bin/bash
 arguments=()
@@ -265,10 +265,13 @@ def toolchain(interpreter: Interpreter, target: Target, folder: Path) -> Path:
     rules = [f'set(CMAKE_DEPFILE_FLAGS_{language} "")' for language in ("C", "CXX")]
     (folder / "rules.cmake").write_text("\n".join(rules) + "\n")
     if target.system == "Windows":
-        kind = "SABI_LIBRARY" if interpreter.stable else "LIBRARY"
         library = import_library(interpreter, folder)
-        lines += [f'set(Python_{kind} "{library}")', f'set(Python_LIBRARY "{library}")',
-                  f'set(NB_SUFFIX ".{soabi}.pyd")']  # fmt: skip
+        major, minor = interpreter.version
+        other = folder / f"python{major}{minor}.lib"  # CMake reads the version in the name
+        if interpreter.stable:
+            shutil.copyfile(library, other)
+            lines.append(f'set(Python_SABI_LIBRARY "{library}")')
+        lines += [f'set(Python_LIBRARY "{other}")', f'set(NB_SUFFIX ".{soabi}.pyd")']
     if target.system == "Darwin":
         write_program(folder / "install_name_tool", "#!/bin/sh\n")  # no path to change
         lines += [f'set(CMAKE_INSTALL_NAME_TOOL "{folder}/install_name_tool")',

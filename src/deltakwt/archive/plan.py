@@ -11,7 +11,6 @@ The folder is removed when the result has been written.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -23,6 +22,7 @@ from typing import Any
 
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.files import read_json, write_atomically
+from deltakwt.locks import locked
 
 VERSION = 1
 SHARD_FILES = 32
@@ -52,11 +52,7 @@ class Work:
         """Make the folder, or continue in the one that is there; no second search may use it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with (self.folder / "lock").open("w") as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    raise DeltakwtError(f"{self.folder}: another search uses it now") from None
+            with locked(self.folder):
                 self._prepare(identity, files)
                 yield self
         except OSError as error:
