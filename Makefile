@@ -81,8 +81,10 @@ test-wheels: $(VENV)/wheels.done
 	$(if $(filter no,$(SYSTEM)),,sh scripts/install-system.sh scripts/wheels-packages.txt)
 	$(BIN)/python scripts/run_wheels.py $(if $(ONLY),--only $(ONLY))
 
+# BASE=... builds on another Debian image; scripts/container-base.sh makes one without a registry.
 container:
-	buildah build --format docker --tag deltakwt --file Containerfile .
+	buildah build --format docker $(if $(BASE),--build-arg BASE=$(BASE)) --tag deltakwt \
+		--file Containerfile .
 
 dev: $(VENV)/torch.done
 	$(BIN)/pip install -q --require-hashes -r requirements-dev.txt

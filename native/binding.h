@@ -8,7 +8,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -35,6 +34,11 @@ inline void check(dk_status status, const std::string &what) {
     if (status != DK_OK) throw std::invalid_argument(what + ": " + dk_status_text(status));
 }
 
+struct FreeAligned {
+    size_t alignment = 0;
+    void operator()(void *p) const { ::operator delete(p, std::align_val_t(alignment)); }
+};
+
 // Memory for one object of the core. Large blocks ask for huge pages: every clip reads all weights,
 // and with small pages the processor would look up an address every few rows.
 class Block {
@@ -44,8 +48,8 @@ class Block {
         constexpr size_t huge = size_t(2) << 20;
         size_t alignment = size >= huge / 2 ? huge : 64;
         size_t rounded = (size + alignment - 1) / alignment * alignment;
-        memory_.reset(std::aligned_alloc(alignment, rounded));
-        if (!memory_) throw std::bad_alloc();
+        // Not std::aligned_alloc, which Windows lacks.
+        memory_ = {::operator new(rounded, std::align_val_t(alignment)), FreeAligned{alignment}};
 #if defined(__linux__)
         if (alignment == huge) madvise(memory_.get(), rounded, MADV_HUGEPAGE);
 #endif
@@ -54,10 +58,7 @@ class Block {
     size_t size() const { return size_; }
 
   private:
-    struct Free {
-        void operator()(void *p) const { std::free(p); }
-    };
-    std::unique_ptr<void, Free> memory_;
+    std::unique_ptr<void, FreeAligned> memory_;
     size_t size_ = 0;
 };
 

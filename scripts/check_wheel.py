@@ -141,6 +141,7 @@ def check_binary(binary: Binary, abi: str, kind: str, platform: str, machine: st
         faults.append(f"the extension is {binary.format} {binary.machine}, not {machine}")
     # Templates of the C++ library keep their names in some linkers' tables.
     exports = {name for name in binary.exports if not name.startswith(("_Z", "__Z"))}
+    exports -= {"__dso_handle", "_mh_dylib_header"}  # of every library of macOS
     if exports != {"PyInit__native"}:
         faults.append(f"exports {sorted(exports)[:5]}, not PyInit__native alone")
     for library in sorted(binary.libraries):
@@ -151,6 +152,8 @@ def check_binary(binary: Binary, abi: str, kind: str, platform: str, machine: st
         faults.append(f"needs {kind} {'.'.join(map(str, binary.oldest))}, newer than its tag")
     if kind == "musllinux" and binary.oldest:
         faults.append("needs symbols of glibc")
+    if kind == "macosx" and machine == "arm64" and not binary.signed:
+        faults.append("not signed; macOS loads no unsigned code on arm64")
     if kind == "win":
         dll = {"abi3": "python3.dll", "cp311": "python311.dll"}[abi]
         pythons = {n.lower() for n in binary.libraries if n.lower().startswith("python")}

@@ -22,6 +22,7 @@ class Binary:
     imports: frozenset[str]  # names that others must define
     exports: frozenset[str]
     oldest: tuple[int, ...] = ()  # the oldest glibc or macOS that serves it; () is any
+    signed: bool = False  # has a code signature; read for macOS only
 
 
 def read_binary(data: bytes) -> Binary:
@@ -110,6 +111,7 @@ def read_macho(data: bytes) -> Binary:
     processor, _, _, commands = struct.unpack_from("<iIII", data, 4)
     libraries, imports, exports = set(), set(), set()
     oldest: tuple[int, ...] = ()
+    signed = False
     start = 32
     for _ in range(commands):
         command, size = struct.unpack_from("<II", data, start)
@@ -118,6 +120,8 @@ def read_macho(data: bytes) -> Binary:
         elif command in (0x32, 0x24):  # LC_BUILD_VERSION, LC_VERSION_MIN_MACOSX
             version = struct.unpack_from("<I", data, start + (12 if command == 0x32 else 8))[0]
             oldest = version >> 16, version >> 8 & 255
+        elif command == 0x1D:  # LC_CODE_SIGNATURE
+            signed = True
         elif command == 2:  # LC_SYMTAB
             symbols, count, strings, _ = struct.unpack_from("<4I", data, start + 8)
             for i in range(count):
@@ -130,5 +134,5 @@ def read_macho(data: bytes) -> Binary:
         start += size
     name = {0x01000007: "x86_64", 0x0100000C: "aarch64"}.get(processor, "unknown")
     return Binary(
-        "macho", name, frozenset(libraries), frozenset(imports), frozenset(exports), oldest
+        "macho", name, frozenset(libraries), frozenset(imports), frozenset(exports), oldest, signed
     )

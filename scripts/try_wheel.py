@@ -4,14 +4,18 @@
 
 CLIPS is examples/clips. FOLDER is put in front of sys.path: interpreters without environments of
 their own find the packages there. The document has what `doctor` found, the words heard in the ten
-clips, and a hash of what the fixed-point engine computes, which is the same on every machine.
+clips, a hash of what the fixed-point engine computes, which is the same on every machine, the
+modules that this system cannot import, and whether a folder can be locked.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
+import pkgutil
 import sys
+import tempfile
 from pathlib import Path
 
 WORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go")
@@ -47,6 +51,39 @@ def fixed_point(clips: Path) -> dict[str, str]:
     return found
 
 
+def missing_modules() -> list[str]:
+    """Import every module; return those that need a module of another system."""
+    import deltakwt
+
+    missing = []
+    for module in pkgutil.walk_packages(deltakwt.__path__, "deltakwt."):
+        if module.name.endswith("__main__"):
+            continue
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if error.name in sys.stdlib_module_names:
+                missing.append(f"{module.name}: {error}")
+        except ImportError:  # of an extra that is not installed
+            continue
+    return missing
+
+
+def lock_holds() -> bool:
+    """Return whether a folder can be locked once, and again after that."""
+    from deltakwt.locks import FolderInUse, locked
+
+    with tempfile.TemporaryDirectory() as name:
+        for _ in range(2):
+            with locked(Path(name)):
+                try:
+                    with locked(Path(name)):
+                        return False
+                except FolderInUse:
+                    continue
+    return True
+
+
 def main(clips: Path) -> dict[str, object]:
     """Import, examine, listen to the ten clips, and compute in fixed point."""
     import deltakwt
@@ -65,6 +102,8 @@ def main(clips: Path) -> dict[str, object]:
         "failed": [test for test in report["self_test"] if not test["ok"]],
         "heard": heard,
         "sentence": spoken,
+        "missing": missing_modules(),
+        "lock": lock_holds(),
         "fixed": fixed_point(clips),
     }
 

@@ -208,13 +208,19 @@ def import_library(interpreter: Interpreter, folder: Path) -> Path:
     return library
 
 
-# nanobind hands Apple's linker a file of Python's names, which zig's does not read.
-APPLE_COMPILER = """\
+# CMake links a program only to read the compiler's name in it; zig would first compile the whole
+# C++ library for it, unoptimised. On macOS, nanobind hands the linker a file of Python's names,
+# which zig's does not read, and zig 0.15 crashes on -bundle; Python loads a dylib just as
+# well. For Windows, CMake adds the library dl, which the Python of this machine needs.
+COMPILER = """\
 #!/bin/bash
 arguments=()
 for argument in "$@"; do
     case $argument in
+        CMakeC*CompilerId.c*) arguments+=(-c "$argument") ;;
         -Wl,@*) arguments+=(-Wl,-undefined,dynamic_lookup) ;;
+        -bundle) arguments+=(-dynamiclib) ;;
+        -ldl) ;;
         *) arguments+=("$argument") ;;
     esac
 done
@@ -222,19 +228,10 @@ exec "{zig}" {language} -target {target} "${{arguments[@]}}"
 """
 
 
-def write_program(path: Path, text: str) -> Path:
+def write_program(path: Path, text: str) -> None:
     """Write a script that can be run."""
     path.write_text(text)
     path.chmod(0o755)
-    return path
-
-
-def compiler(zig: Path, language: str, target: Target, folder: Path) -> str:
-    """Return the compiler as a list of CMake."""
-    if target.system != "Darwin":
-        return f'"{zig}" {language} -target {target.zig}'
-    text = APPLE_COMPILER.format(zig=zig, language=language, target=target.zig)
-    return f'"{write_program(folder / language, text)}"'
 
 
 def toolchain(interpreter: Interpreter, target: Target, folder: Path) -> Path:
@@ -242,12 +239,15 @@ def toolchain(interpreter: Interpreter, target: Target, folder: Path) -> Path:
     zig = interpreter.zig()
     for tool in ("ar", "ranlib"):
         write_program(folder / tool, f'#!/bin/sh\nexec "{zig}" {tool} "$@"\n')
+    for language in ("cc", "c++"):
+        text = COMPILER.format(zig=zig, language=language, target=target.zig)
+        write_program(folder / language, text)
     soabi, sosabi = target.soabi, "" if target.system == "Windows" else "abi3"
     lines = [
         f"set(CMAKE_SYSTEM_NAME {target.system})",
         f"set(CMAKE_SYSTEM_PROCESSOR {target.processor})",
-        f"set(CMAKE_C_COMPILER {compiler(zig, 'cc', target, folder)})",
-        f"set(CMAKE_CXX_COMPILER {compiler(zig, 'c++', target, folder)})",
+        f'set(CMAKE_C_COMPILER "{folder}/cc")',
+        f'set(CMAKE_CXX_COMPILER "{folder}/c++")',
         "set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)",
         "set(CMAKE_LINK_DEPENDS_USE_LINKER FALSE)",  # zig does not know --dependency-file
         f'set(CMAKE_AR "{folder}/ar")',
@@ -265,9 +265,13 @@ def toolchain(interpreter: Interpreter, target: Target, folder: Path) -> Path:
     rules = [f'set(CMAKE_DEPFILE_FLAGS_{language} "")' for language in ("C", "CXX")]
     (folder / "rules.cmake").write_text("\n".join(rules) + "\n")
     if target.system == "Windows":
-        kind = "SABI_LIBRARY" if interpreter.stable else "LIBRARY"
         library = import_library(interpreter, folder)
-        lines += [f'set(Python_{kind} "{library}")', f'set(Python_LIBRARY "{library}")']
+        major, minor = interpreter.version
+        other = folder / f"python{major}{minor}.lib"  # CMake reads the version in the name
+        if interpreter.stable:
+            shutil.copyfile(library, other)
+            lines.append(f'set(Python_SABI_LIBRARY "{library}")')
+        lines += [f'set(Python_LIBRARY "{other}")', f'set(NB_SUFFIX ".{soabi}.pyd")']
     if target.system == "Darwin":
         write_program(folder / "install_name_tool", "#!/bin/sh\n")  # no path to change
         lines += [f'set(CMAKE_INSTALL_NAME_TOOL "{folder}/install_name_tool")',

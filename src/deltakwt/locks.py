@@ -2,19 +2,24 @@
 
 The lock is held on the folder itself (`flock`), so no lock file is left behind, and the system
 releases it when a process ends, however it ends. On a file system without such locks (some network
-file systems) nothing is locked.
+file systems) nothing is locked. Windows cannot lock a folder: there the lock is a file beside it,
+which the system removes when the process ends.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from deltakwt.core.errors import DeltakwtError
+
+if sys.platform != "win32":
+    import fcntl
 
 _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
@@ -29,18 +34,46 @@ class FolderInUse(DeltakwtError):
 def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Lock an existing folder. If another run holds it, raise `FolderInUse`, or `wait` for it."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = _held(folder, wait)
+    except BlockingIOError:
+        raise FolderInUse(
+            f"{folder}: another run is writing into this folder; wait for its end or choose"
+            " another folder"
+        ) from None
     except OSError as error:
         raise DeltakwtError(f"{folder}: cannot be opened: {error.strerror}") from error
     try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+if sys.platform == "win32":
+
+    def _held(folder: Path, wait: bool) -> int:
+        """Return the descriptor that holds the lock; BlockingIOError if another run holds it."""
+        whole = folder.resolve(strict=True)
+        flags = os.O_CREAT | os.O_EXCL | os.O_TEMPORARY  # removed when it is closed
+        while True:
+            try:
+                return os.open(whole.with_name(f".{whole.name}.lock"), flags)
+            except (FileExistsError, PermissionError):
+                if not wait:
+                    raise BlockingIOError(errno.EAGAIN, "held by another run") from None
+                time.sleep(0.1)
+
+else:
+
+    def _held(folder: Path, wait: bool) -> int:
+        """Return the descriptor that holds the lock; BlockingIOError if another run holds it."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             if error.errno in _HELD:
-                raise FolderInUse(
-                    f"{folder}: another run is writing into this folder; wait for its end or"
-                    " choose another folder"
-                ) from None
-        yield
-    finally:
-        os.close(descriptor)
+                os.close(descriptor)
+                raise BlockingIOError(errno.EAGAIN, "held by another run") from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor

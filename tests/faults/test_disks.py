@@ -89,7 +89,7 @@ COMMANDS = (
     *("eval", "tune", "sweep", "report", "explain", "export c", "export bin", "export onnx"),
     *("listen", "spot", "stress", "stress curve", "bench", "average"),
 )
-PARTS = ("plan.json", "files.jsonl", "lock", *(f"{shard:05d}.jsonl" for shard in range(7)))
+PARTS = ("plan.json", "files.jsonl", *(f"{shard:05d}.jsonl" for shard in range(7)))
 # What a command has finished before the disk was full is whole and stays.
 WHOLE = {
     "tune": {"study.db"},

@@ -125,7 +125,7 @@ def test_faults_of_tags_size_and_record(tmp_path: Path, monkeypatch: pytest.Monk
     assert any("more than" in fault for fault in check_wheel.check_wheel(wrong))
 
 
-def macho(minimum: int, *symbols: tuple[str, int]) -> bytes:
+def macho(minimum: int, *symbols: tuple[str, int], signed: bool = False) -> bytes:
     """A library of macOS that has only what is read of it."""
     strings, entries = b"\0", b""
     for name, kind in symbols:
@@ -134,9 +134,11 @@ def macho(minimum: int, *symbols: tuple[str, int]) -> bytes:
     library = b"/usr/lib/libSystem.B.dylib\0".ljust(32, b"\0")
     load = struct.pack("<IIIIII", 0xC, 24 + len(library), 24, 0, 0, 0) + library
     version = struct.pack("<IIIIII", 0x32, 24, 1, minimum << 16, 0, 0)
+    if signed:
+        version += struct.pack("<IIII", 0x1D, 16, 0, 0)
     where = 32 + len(load) + len(version) + 24
     table = struct.pack("<6I", 2, 24, where, len(symbols), where + len(entries), len(strings))
-    header = struct.pack("<IiIIIIII", 0xFEEDFACF, 0x0100000C, 0, 6, 3, where - 32, 0, 0)
+    header = struct.pack("<IiIIIIII", 0xFEEDFACF, 0x0100000C, 0, 6, 3 + signed, where - 32, 0, 0)
     return header + load + version + table + entries + strings
 
 
@@ -147,6 +149,17 @@ def test_a_library_of_macos() -> None:
     assert (found.format, found.machine, found.oldest) == ("macho", "aarch64", (11, 0))
     assert found.libraries == {"/usr/lib/libSystem.B.dylib"}
     assert (found.exports, found.imports) == ({"PyInit__native"}, {"PyList_New"})
+
+
+def test_macos_on_arm_loads_only_signed_code() -> None:
+    symbols = (("_PyInit__native", 0x0F), ("_PyList_New", 0x01))
+
+    def faults(data: bytes, machine: str) -> list[str]:
+        found = read_binary.read_binary(data)
+        return check_wheel.check_binary(found, "cp311", "macosx", "macosx_11_0_" + machine, machine)
+
+    assert any("not signed" in fault for fault in faults(macho(11, *symbols), "arm64"))
+    assert faults(macho(11, *symbols, signed=True), "arm64") == []
 
 
 def test_a_program_of_windows() -> None:

@@ -11,7 +11,6 @@ The folder is removed when the result has been written.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -24,6 +23,7 @@ from typing import Any, BinaryIO
 
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.files import open_regular, read_json, write_atomically
+from deltakwt.locks import locked
 
 VERSION = 1
 SHARD_FILES = 32
@@ -60,11 +60,7 @@ class Work:
         """Make the folder, or continue in the one that is there; no second search may use it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with (self.folder / "lock").open("w") as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    raise DeltakwtError(f"{self.folder}: another search uses it now") from None
+            with locked(self.folder):
                 self._prepare(identity, files)
                 yield self
         except OSError as error:

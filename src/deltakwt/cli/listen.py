@@ -278,18 +278,19 @@ def _terminate_as_interrupt() -> Iterator[None]:
 @contextmanager
 def _hang_up_as_reload(session: Session) -> Iterator[None]:
     """Let SIGHUP read the settings again, except where it means that the terminal was closed."""
-    if sys.stdout.isatty() or signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    hang_up = getattr(signal, "SIGHUP", None)  # Windows has none
+    if hang_up is None or sys.stdout.isatty() or signal.getsignal(hang_up) is signal.SIG_IGN:
         yield
         return
 
     def want(_number: int, _frame: object) -> None:
         session.reload_wanted = True
 
-    before = signal.signal(signal.SIGHUP, want)
+    before = signal.signal(hang_up, want)
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(hang_up, before)
 
 
 def _print_summary(reading: Reading) -> None:

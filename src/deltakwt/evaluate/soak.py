@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import resource
+import mmap
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -69,8 +70,15 @@ def soak(
 
 
 def _resident() -> int:
-    """Return the bytes of this process in memory; without /proc, the maximum so far."""
+    """Return the bytes of this process in memory; without /proc, the maximum so far.
+
+    0 on Windows, which tells neither.
+    """
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
     except OSError:
+        if sys.platform == "win32":
+            return 0
+        import resource
+
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -12,6 +12,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -104,9 +105,12 @@ class Hooks:
 
 
 def _kill(program: subprocess.Popen[bytes]) -> None:
-    """Kill the program and everything it started, which is in its session."""
+    """Kill the program and everything it started, which is in its session; on Windows, it alone."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(program.pid, signal.SIGKILL)
+        if sys.platform == "win32":
+            program.kill()
+        else:
+            os.killpg(program.pid, signal.SIGKILL)
 
 
 def _described(event: Event) -> dict[str, str]:

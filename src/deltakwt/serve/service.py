@@ -96,6 +96,17 @@ async def _watchdog(seconds: float, alive: Callable[[], Awaitable[object]]) -> N
         await asyncio.sleep(seconds / 2)
 
 
+def _on_signal(loop: asyncio.AbstractEventLoop, name: str, act: Callable[[], None]) -> None:
+    """Let the loop call `act` upon a signal. Windows has no SIGHUP and no signals in its loop."""
+    number = getattr(signal, name, None)
+    if number is None:
+        return
+    try:
+        loop.add_signal_handler(number, act)
+    except NotImplementedError:
+        signal.signal(number, lambda _number, _frame: loop.call_soon_threadsafe(act))
+
+
 @contextlib.asynccontextmanager
 async def service(
     alive: Callable[[], Awaitable[object]], reload: Callable[[], Awaitable[None]]
@@ -118,9 +129,9 @@ async def service(
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_signal_handler(signal.SIGINT, stop.set)
-    loop.add_signal_handler(signal.SIGHUP, start_reload)
+    _on_signal(loop, "SIGTERM", stop.set)
+    _on_signal(loop, "SIGINT", stop.set)
+    _on_signal(loop, "SIGHUP", start_reload)
     if seconds := watchdog_seconds():
         tasks.add(loop.create_task(_watchdog(seconds, alive)))
     try:
