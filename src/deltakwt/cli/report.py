@@ -58,6 +58,13 @@ def report(
         Path | None,
         typer.Option(help="Show this sweep.json, which `deltakwt sweep` wrote for the same model."),
     ] = None,
+    times: Annotated[
+        bool,
+        typer.Option(
+            "--times/--no-times",
+            help="Measure time as well. Use --no-times on a machine that has other work to do.",
+        ),
+    ] = True,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,
     threads: ThreadsOption = 0,
@@ -72,7 +79,7 @@ def report(
 
     loaded = load_model(model, profile, thresholds, "float")
     claim_folder(out)
-    request = Request(data, out, split, seed, limit, clips, threads, sweep)
+    request = Request(data, out, split, seed, limit, clips, threads, sweep, times)
     with progress("measuring") as bar:
         document, sounds = measure(loaded, request, bar.update)
     with progress("drawing") as bar:
