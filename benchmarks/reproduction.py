@@ -108,6 +108,7 @@ def updated(text: str, reports: dict[str, Report]) -> str:
         "without number": markdown(without_paper(rows(WITHOUT_NUMBER, reports))),
         "readings": markdown(readings(reports)),
         "width": markdown(width(reports)),
+        "beyond": markdown(beyond(reports)),
         **{f"sweep {name.strip('`')}": swept(name, report) for name, report in reports.items()},
     }
 
@@ -173,7 +174,7 @@ def answered(reports: dict[str, Report]) -> Rows:
     found = [report["sweep"]["answers"] for report in reports.values()]
     for same in zip(*found, strict=True):
         loss, printed = same[0]["loss"], same[0]["paper"]["mhsa_percent"]
-        name = f"at most {loss:g} points" if loss else "none"
+        name = f"at most {loss:g} {'point' if loss == 1 else 'points'}" if loss else "none"
         cells = [c for answer in same for c in cost(answer["point"])]
         table.append([name, f"{printed:g}% ({100 / printed:.1f}x)", *cells])
     return table
@@ -215,7 +216,11 @@ def swept(name: str, report: Report) -> str:
             "adjusted" if subset is None else f"{subset:.1f}%", f"{point['accuracy']:.2f}%", loss,
             macs,
         ])  # fmt: skip
-    return text + markdown(table)
+    change = own["adjustment"]
+    return (
+        f"{text}{markdown(table)}\n\nThe adjustment made {change['better']} of {change['points']}"
+        f" points better on the test clips; the mean change is {change['mean']:+.2f} points."
+    )
 
 
 def readings(reports: dict[str, Report]) -> Rows:
@@ -238,6 +243,36 @@ def width(reports: dict[str, Report]) -> Rows:
         verdict = ("yes" if own["independent"] else "no") if alike else "it is a KWT-1"
         table.append([name, str(own["width"]), f"{min(middle)} to {max(middle)}", heads, verdict])
     return table
+
+
+def beyond(reports: dict[str, Report]) -> Rows:
+    table = [["", *reports, "command"]]
+    found = [_beyond(report) for report in reports.values()]
+    for name in found[0]:
+        table.append([name, *(one[name] for one in found), "R"])
+    return table
+
+
+def _beyond(report: Report) -> dict[str, str]:
+    """Return what the paper does not try, for one model."""
+    named = {p["name"]: p for p in report["accuracy"]["points"]}
+    whole, alone, changed = named["whole × 1"], named["paper × 1"], report["changes"]
+    facts, outcomes = report["facts"]["data"], changed["outcomes"]
+    return {
+        "deltas before both MLP layers, paper's thresholds and 0.3, 0.1": (
+            f"{whole['accuracy']:.2f}% at {whole['model_percent']:.1f} /"
+            f" {whole['executed_model_percent']:.1f}% of **all** MACs (attention alone:"
+            f" {alone['model_percent']:.1f} / {alone['executed_model_percent']:.1f}%)"
+        ),
+        "decisions that differ from the dense model's at the setting of the page": (
+            f"{changed['changed']} of {changed['clips']:,} ({facts['words']:,} words,"
+            f" {facts['noise']} of noise, one zero): {outcomes['lost']} lost, {outcomes['won']}"
+            f" won, {outcomes['wrong anyway']} wrong either way"
+        ),
+        "padding of lists with zeros, in neither count": (
+            f"{report['layers']['total']['fill_percent']:.1f}% of all dense MACs of words"
+        ),
+    }
 
 
 def without_paper(table: Rows) -> Rows:

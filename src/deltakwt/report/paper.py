@@ -206,7 +206,8 @@ def _row(claim: str, paper: str, here: str) -> Document:
 
 def _loss(points: list[Document], loss: float, printed: Document) -> Document:
     """Return the row for the cheapest of the settings that loses at most so much."""
-    claim = f"for a loss of at most {loss:g} points" if loss else "without loss"
+    unit = "point" if loss == 1 else "points"
+    claim = f"for a loss of at most {loss:g} {unit}" if loss else "without loss"
     good = [p for p in points if (p["loss"] <= loss if loss else _is_lossless(p))]
     theirs, cheapest = printed["mhsa_percent"], min(good, key=lambda p: p["mhsa_percent"])
     least = cheapest["mhsa_percent"]
@@ -214,7 +215,7 @@ def _loss(points: list[Document], loss: float, printed: Document) -> Document:
         f"fewest MHSA MACs {claim}",
         f"{theirs:g}% ({100 / theirs:.1f}×)",
         f"{least:.1f}% ({100 / least:.1f}×), executed {cheapest['executed_mhsa_percent']:.1f}%;"
-        f" {cheapest['loss']:+.2f} points",
+        f" loss {cheapest['loss']:+.2f} points",
     )
 
 

@@ -89,7 +89,7 @@ def show(document: Numbers) -> Content:
         f"**Search.** {own['trials']} settings of the six sites of attention, one threshold each"
         f" for all layers, were tried on {data['subset']['clips']} clips of the test set (dense:"
         f" {dense['subset']:.1f}%). The MLP stays dense, the front end is plain, and the arithmetic"
-        " is that of 32-bit floats, as in the paper."
+        " is that of 32-bit floats."
         "\n\n**Front.** The best settings at each cost ran on all"
         f" {data['full']['clips']:,} clips (dense: {dense['full']:.2f}%)."
     )
@@ -217,25 +217,26 @@ def _axes(axis: Any, right: Any, costs: list[float]) -> None:
 
 def _answers_table(own: Numbers) -> Table:
     columns = [
-        Column("loss"),
+        Column("loss up to", "", "points"),
         Column("paper", ".2f", "MHSA MACs, %"),
         Column("here", ".2f", "MHSA MACs, %"),
         Column("executed", ".2f", "MHSA MACs, %"),
         Column("point", "", ""),
         Column("mean", "+.2f", "loss here, points"),
-        Column("from", "+.2f", "loss here, points"),
-        Column("to", "+.2f", "loss here, points"),
+        Column("95% interval", "", "loss here, points"),
     ]
     rows: list[Any] = []
     for answer in own["answers"]:
-        name = f"at most {answer['loss']:g} points" if answer["loss"] else "none"
+        name = f"{answer['loss']:g}" if answer["loss"] else "none"
         printed, point = answer["paper"]["mhsa_percent"], answer["point"]
         if point is None:
-            rows.append([name, printed, None, None, "none", *[None] * 3])
+            rows.append([name, printed, None, None, "none", None, ""])
             continue
         macs = [point["mhsa_percent"], point["executed_mhsa_percent"]]
-        which = f"{point['number']}{'' if point['kind'] == 'adjusted' else ' (front)'}"
-        rows.append([name, printed, *macs, which, point["loss"], *point["loss_interval"]])
+        which = f"{point['number']}{'' if point['kind'] == 'adjusted' else ', front'}"
+        low, high = point["loss_interval"]
+        reach = f"{low:+.2f} to {high:+.2f}"
+        rows.append([name, printed, *macs, which, point["loss"], reach])
     caption = (
         "The cheapest setting of the sweep for each loss that the paper names, with the paired 95%"
         " interval of its loss. No loss means that the interval contains zero."
