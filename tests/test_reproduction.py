@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import PROJECT, Run
@@ -55,6 +57,35 @@ def test_the_commands_run(
     assert "The paper's sweep" in page or "The paper&#x27;s sweep" in page
 
 
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script that writes the tables of the page."""
+    monkeypatch.syspath_prepend(str(PROJECT / "benchmarks"))
+    return importlib.import_module("reproduction")
+
+
+def test_the_tables_come_from_the_reports_of_the_repository(made: Any) -> None:
+    reports = made.load()
+    assert made.updated(PAGE, reports) == PAGE
+    for name, report in reports.items():
+        assert "timing" not in report  # no times of a machine that had other work
+        assert report["sweep"]["trials"] >= 500, name
+        assert {p["kind"] for p in report["sweep"]["points"]} == {"front", "adjusted"}, name
+
+
+def test_a_second_model_becomes_a_column(made: Any) -> None:
+    first = made.load()["KWT-1"]
+    text = made.updated(PAGE, {"KWT-1": first, "`kwt-3`": first})
+    head = next(line for line in text.splitlines() if line.startswith("| claim | paper, KWT-3"))
+    assert head == "| claim | paper, KWT-3 | KWT-1 | `kwt-3` | verdict | command |"
+    assert "(report-kwt-3/sweep.png)" in text
+
+
+def test_what_the_repository_holds_of_a_report_is_small() -> None:
+    for folder in (PROJECT / "docs").glob("report*"):
+        assert sum(file.stat().st_size for file in folder.iterdir()) < 1_500_000, folder
+
+
 def tables() -> list[list[list[str]]]:
     """The tables of the claims: rows of cells, the head first."""
     text = PAGE.split("## Every claim")[1].split("## Differences")[0]
@@ -67,7 +98,7 @@ def tables() -> list[list[list[str]]]:
 
 
 def test_every_claim_has_a_verdict_and_a_command() -> None:
-    assert sum(len(table) - 2 for table in tables()) >= 30
+    assert sum(len(table) - 2 for table in tables()) >= 45
     for head, _, *rows in tables():
         assert head[-2:] == ["verdict", "command"]
         for row in rows:

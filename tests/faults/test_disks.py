@@ -94,7 +94,7 @@ PARTS = ("plan.json", "files.jsonl", *(f"{shard:05d}.jsonl" for shard in range(7
 WHOLE = {
     "tune": {"study.db"},
     "sweep": {"subset.json", "sweep.json"},
-    "report": {".unfinished.json", "report.json"},
+    "report": {".unfinished.json", "report.json", "tensors.json"},
     "listen": {"saved", f"saved/{INDEX}"},
     "spot": {"words.jsonl.part", *(f"words.jsonl.part/{name}" for name in PARTS)},
     "bench": {"bench-small.json"},

@@ -10,6 +10,7 @@ from report.made import LIMIT, Report
 
 from deltakwt import load
 from deltakwt.report.build import ReportRequest, write
+from deltakwt.report.page import TENSORS
 
 
 @pytest.fixture(scope="session")
@@ -29,4 +30,6 @@ def report(trained: str, clips: Path, tmp_path_factory: pytest.TempPathFactory) 
     model = load(trained, arithmetic="float")
     write(model, ReportRequest(clips, folder, limit=LIMIT, clips=3, threads=2))
     document = json.loads((folder / "report.json").read_text())
+    for name, tensors in json.loads((folder / "tensors.json").read_text()).items():
+        document[name][TENSORS] = tensors
     return Report(folder, document, (folder / "report.html").read_text())

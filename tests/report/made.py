@@ -26,6 +26,7 @@ FIGURES = (
     "storage",
     "timing",
     "breakdown",
+    "width",
 )
 TABLES = {  # name: the least number of rows
     "accuracy": 17,
@@ -39,6 +40,7 @@ TABLES = {  # name: the least number of rows
     "state": 10,
     "timing": 2,
     "breakdown": 11,
+    "width": 10,
     "changes": 0,
     "claims": 18,
 }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,8 @@ from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.report import build, figures, paper
 from deltakwt.report.build import FinishedParts, ReportRequest, write
 from deltakwt.report.page import Section
-from deltakwt.report.sections import accuracy
+from deltakwt.report.sections import accuracy, theory, timing
+from deltakwt.report.sections import clips as clips_section
 
 
 def test_every_figure_is_a_png_and_an_svg(report: Report) -> None:
@@ -167,6 +170,41 @@ def test_interrupted_work_is_kept(
     kept = json.loads((tmp_path / ".unfinished.json").read_text())
     assert section.name in kept["parts"]
     assert sum(name.startswith("mhsa, ") for name in kept["parts"]) == len(accuracy.MHSA_SCALES)
+
+
+def test_heat_maps_are_in_a_file_of_their_own(report: Report) -> None:
+    numbers, tensors = build.without_tensors(report.document)
+    assert set(tensors) == {"similarity", "deltas"}
+    assert "tensors" not in json.dumps(numbers)
+    assert (report.folder / "report.json").stat().st_size < 400_000
+    assert np.array(tensors["similarity"]["word"]["x"]).shape[0] == 99
+
+
+def test_a_report_without_times_measures_none(
+    random_model: Path, clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def clock(study: Any) -> Any:
+        raise AssertionError("time was measured")
+
+    watched = Section("timing", clock, timing.SECTION.show)
+    monkeypatch.setattr(build, "SECTIONS", (theory.EXAMPLE, watched))
+    monkeypatch.setattr(timing, "SECTION", watched)
+    monkeypatch.setattr(paper, "claims", lambda document: [])
+    monkeypatch.setattr(clips_section, "sounds", lambda study, document, most: {})
+    request = Request(clips, tmp_path, limit=4, threads=1, times=False)
+    document, _ = build.measure(load(random_model), request)
+    assert "timing" not in document
+    with pytest.raises(AssertionError, match="time was measured"):
+        build.measure(load(random_model), replace(request, times=True))
+
+
+def test_a_page_without_times_names_none(report: Report, tmp_path: Path) -> None:
+    document = {name: part for name, part in report.document.items() if name != "timing"}
+    build.draw(document, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert '<section id="timing"' not in page
+    assert " ms" not in re.sub(r"tokens? of 10 ms|every 10 ms", "", page)
+    assert "measured on words" not in page
 
 
 def test_without_matplotlib_one_line_says_what_to_install(

@@ -10,7 +10,7 @@ import pytest
 from report.made import Report
 
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.report import build, figures
+from deltakwt.report import build, figures, paper
 from deltakwt.report.sections import accuracy, similarity, sweep
 
 SITES = ("x", "q", "k", "scores", "softmax", "heads")
@@ -75,6 +75,22 @@ def test_the_figure_is_drawn_from_adjusted_points(tmp_path: Path) -> None:
     assert "0.1_0.1_0.1_0.1_0.1_0.1" in svg  # thresholds in the legend
     assert "the paper, KWT-3" in svg
     assert (tmp_path / "sweep.png").stat().st_size > 10_000
+
+
+def test_what_the_adjustment_changed() -> None:
+    own = sweep.summary(swept("m"))
+    assert own["adjustment"]["points"] == own["adjustment"]["better"] == 5
+    assert own["adjustment"]["mean"] == pytest.approx(0.1)
+    assert sweep.adjustment([p for p in own["points"] if p["kind"] == "front"]) is None
+
+
+def test_the_claims_of_a_report_count_the_settings_of_its_sweep(report: Report) -> None:
+    own = sweep.summary(swept(report.document["facts"]["model"]["name"]))
+    for point in own["points"]:
+        point["mhsa_percent"] /= 10  # cheaper than any multiple of the printed setting
+    rows = {row["claim"]: row["here"] for row in paper.claims({**report.document, "sweep": own})}
+    assert rows["fewest MHSA MACs without loss"].startswith("2.0% (50.0×)")
+    assert rows["fewest MHSA MACs for a loss of at most 4 points"].startswith("0.7%")
 
 
 def test_a_page_shows_the_sweep_after_the_accuracy(

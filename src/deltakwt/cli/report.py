@@ -62,6 +62,13 @@ def report(
             help="Show this sweep.json, which `deltakwt sweep` wrote for the same model.",
         ),
     ] = None,
+    times: Annotated[
+        bool,
+        typer.Option(
+            "--times/--no-times",
+            help="Measure time as well. Use --no-times on a machine that has other work to do.",
+        ),
+    ] = True,
     thresholds: ThresholdsOption = None,
     profile: ProfileOption = None,
     threads: ThreadsOption = 0,
@@ -76,7 +83,7 @@ def report(
 
     loaded = load_model(model, profile, thresholds, "float")
     claim_folder(out)
-    request = ReportRequest(data, out, split, seed, limit, clips, threads, sweep)
+    request = ReportRequest(data, out, split, seed, limit, clips, threads, sweep, times)
     with progress("measuring") as bar:
         document, sounds = measure(loaded, request, bar.update)
     with progress("drawing") as bar:

@@ -20,7 +20,7 @@ from deltakwt.core.setting import PLAIN, Setting
 from deltakwt.files import write_atomically
 from deltakwt.provenance import command, machine, model_name
 from deltakwt.report import figures, paper
-from deltakwt.report.page import render
+from deltakwt.report.page import TENSORS, render
 from deltakwt.report.sections import (
     SECTIONS,
     accuracy,
@@ -50,6 +50,7 @@ class ReportRequest:
     clips: int = 24  # recordings in the page
     threads: int = 0
     sweep: Path | None = None  # sweep.json of the same model
+    times: bool = True  # whether to measure time, which needs a machine with nothing else to do
 
 
 def write(model: Model, request: ReportRequest) -> Document:
@@ -62,7 +63,10 @@ def write(model: Model, request: ReportRequest) -> Document:
 def measure(
     model: Model, request: ReportRequest, progress: Progress = lambda done, total: None
 ) -> tuple[Document, dict[str, str]]:
-    """Return all numbers, which are also written to report.json, and the sounds for the page."""
+    """Return all numbers and the sounds for the page.
+
+    The numbers are also written: report.json, and the tensors of the heat maps to tensors.json.
+    """
     figures.pyplot()  # a missing extra is reported before the work, not after it
     try:
         request.out.mkdir(parents=True, exist_ok=True)
@@ -74,9 +78,22 @@ def measure(
     document = collect(study, request, progress)
     if swept is not None:
         document[sweep.NAME] = rounded(swept)
+    document["claims"] = paper.claims(document)
     sounds = clips.sounds(study, document, request.clips)
-    _write(request.out / "report.json", json.dumps(document, allow_nan=False) + "\n")
+    numbers, tensors = without_tensors(document)
+    _write(request.out / "tensors.json", json.dumps(tensors, allow_nan=False) + "\n")
+    _write(request.out / "report.json", json.dumps(numbers, allow_nan=False) + "\n")
     return document, sounds
+
+
+def without_tensors(document: Document) -> tuple[Document, Document]:
+    """Return the document without the tensors of the heat maps, and these by section."""
+    numbers, tensors = dict(document), {}
+    for name, part in document.items():
+        if isinstance(part, dict) and TENSORS in part:
+            tensors[name] = part[TENSORS]
+            numbers[name] = {key: value for key, value in part.items() if key != TENSORS}
+    return numbers, tensors
 
 
 def chosen_setting(model: Model) -> Setting:
@@ -102,11 +119,12 @@ def collect(study: Study, request: ReportRequest, progress: Progress) -> Documen
     document: Document = {"format": FORMAT, "facts": facts, "paper": paper.numbers()}
     study.remember = finished.remember
     for section in SECTIONS:
+        if section is timing.SECTION and not request.times:
+            continue
         document[section.name] = finished.remember(
             section.name,
             lambda section=section: section.collect(study),  # type: ignore[misc]
         )
-    document["claims"] = paper.claims(document)
     finished.remove()
     return document
 
@@ -216,6 +234,8 @@ def draw(
     shown = {**document, "sounds": sounds or {}}
     contents = {}
     for section in SECTIONS:
+        if section.name not in document:
+            continue
         contents[section.name] = section.show(shown)
         if section is accuracy.SECTION and sweep.NAME in document:
             contents[sweep.NAME] = sweep.show(shown)

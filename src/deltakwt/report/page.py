@@ -26,6 +26,8 @@ Numbers = dict[str, Any]
 Document = dict[str, Any]
 Cell = str | float | int | None
 LONG_TEXT = 24  # characters; longer cells are wrapped
+NARROW = 8  # columns of a table that fits beside a figure
+TENSORS = "tensors"  # the key of a section's heat maps, which are not in report.json
 
 
 @dataclass(frozen=True)
@@ -117,15 +119,29 @@ class Content:
     def html(self, name: str, pictures: dict[str, Html]) -> Html:
         """Return the section for the page; `pictures` are the figures' SVGs by name."""
         shown = [_figure(figure, pictures[figure.name]) for figure in self.figures]
+        beside, below = self._placed_tables()
+        text = prose(self.text)
+        if len(shown) == 1:  # text and figure side by side where the screen is wide
+            body = element("div", text, *beside, *shown, class_="flow")
+        else:
+            body = join(text, element("div", *shown, *beside, class_="figures") if shown else "")
         return element(
             "section",
             element("h2", self.title),
             element("p", f"In the paper: {self.counterpart}.", class_="counterpart"),
-            prose(self.text),
-            element("div", *shown, class_="figures") if shown else "",
-            *(_table(table) for table in self.tables),
+            body,
+            *below,
             id=name,
         )
+
+    def _placed_tables(self) -> tuple[list[Html], list[Html]]:
+        """Return the tables that fill the columns beside the figures, and those below them."""
+        narrow = [table for table in self.tables if len(table.columns) <= NARROW]
+        if len(self.figures) > 1:  # two in a row: one table fills the place beside the last
+            narrow = narrow[: len(self.figures) % 2]
+        beside = narrow if self.figures else []
+        below = [table for table in self.tables if table not in beside]
+        return [_table(table) for table in beside], [_table(table) for table in below]
 
 
 def _figure(figure: Figure, picture: Html) -> Html:
@@ -177,16 +193,17 @@ def definitions(rows: tuple[tuple[str, str], ...]) -> list[Html]:
 def _cards(document: Document) -> list[Html]:
     """Return the numbers to remember."""
     own, changed = document["accuracy"], document["changes"]
-    words = document["timing"]["kinds"]["words"]
     here = _own_point(document)
-    cards = (
+    cards = [
         (f"{own['dense']['accuracy']:.2f}%", "accuracy, dense"),
         (f"{here['accuracy']:.2f}%", f"accuracy with deltas ({here['name']})"),
         (f"{here['model_percent']:.1f}%", "of all MACs, the paper's count"),
         (f"{here['executed_model_percent']:.1f}%", "of all MACs, executed"),
-        (f"{words['speed_up']:.2f}×", "as fast, measured on words"),
         (f"{changed['changed']:,}", f"of {changed['clips']:,} decisions changed"),
-    )
+    ]
+    if "timing" in document:
+        words = document["timing"]["kinds"]["words"]
+        cards.append((f"{words['speed_up']:.2f}×", "as fast, measured on words"))
     return [
         element("div", element("b", big), element("span", small), class_="number-card")
         for big, small in cards

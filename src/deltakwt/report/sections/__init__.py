@@ -1,7 +1,16 @@
 """The sections of a report, in the order in which they are read."""
 
 from deltakwt.report.page import Section
-from deltakwt.report.sections import accuracy, clips, layers, similarity, storage, theory, timing
+from deltakwt.report.sections import (
+    accuracy,
+    clips,
+    layers,
+    similarity,
+    storage,
+    theory,
+    timing,
+    width,
+)
 
 SECTIONS: tuple[Section, ...] = (
     theory.EXAMPLE,
@@ -13,5 +22,6 @@ SECTIONS: tuple[Section, ...] = (
     layers.SECTION,
     storage.SECTION,
     timing.SECTION,
+    width.SECTION,
     clips.CHANGES,
 )

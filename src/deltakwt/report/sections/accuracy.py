@@ -137,8 +137,7 @@ def show(document: Numbers) -> Content:
         " MACs. It means two things: percent of attention where deltas are in attention only (the"
         " MLP, half of the model or more, then stays dense), and percent of all MACs for the whole"
         " model and the profiles. Compare lines of one kind only. The upper"
-        " axis is the speed-up that would follow from the MACs; measured time is in the section"
-        " Time."
+        " axis is the speed-up that would follow from the MACs, not measured time."
     )
     figure = Figure("accuracy", lambda: draw(document), caption, "as in the table below")
     return Content(

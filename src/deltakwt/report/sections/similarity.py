@@ -14,7 +14,7 @@ from deltakwt.core.macs import EXACT_ROWS
 from deltakwt.core.setting import ALL_SITES
 from deltakwt.report import paper, traces
 from deltakwt.report.figures import SITE_NAMES, Figure, HeatMap, by_head, number_grid, stacked
-from deltakwt.report.page import Column, Content, Numbers, Section, Table
+from deltakwt.report.page import TENSORS, Column, Content, Numbers, Section, Table
 from deltakwt.report.study import PAPER, Study
 
 CLIPS = 120  # of which the shares of small differences are averaged
@@ -29,13 +29,7 @@ def collect(study: Study) -> Numbers:
     silence = engine.features(np.zeros(CLIP_SAMPLES, np.float32))
     exact = engine.trace(features[word], traces.EXACT)
     silent = engine.trace(silence, traces.EXACT)
-    maps: dict[str, Any] = {}
-    for name, trace in {"word": exact, "silence": silent}.items():
-        maps[name] = {
-            "x": traces.rounded(trace["x"][study.layer]),
-            "softmax": traces.rounded(trace["softmax"][study.layer]),
-            "small_percent": _named(traces.small_differences(config, trace, fraction)[study.layer]),
-        }
+    shown = {"word": exact, "silence": silent}
     picks = study.sample.spread(CLIPS)
     shares, readings = [], []
     for index in picks:
@@ -47,7 +41,14 @@ def collect(study: Study) -> Numbers:
         "word": study.word,
         "file": study.sample.clips[word].path,
         "layer": study.layer + 1,
-        "maps": maps,
+        TENSORS: {
+            name: {site: traces.rounded(trace[site][study.layer]) for site in ("x", "softmax")}
+            for name, trace in shown.items()
+        },
+        "small_percent": {
+            name: _named(traces.small_differences(config, trace, fraction)[study.layer])
+            for name, trace in shown.items()
+        },
         "range_percent": _range_percent(exact["x"][study.layer, 1:]),
         "clips": len(picks),
         "matrix": [_named(row) for row in np.mean(shares, axis=0)],
@@ -80,8 +81,7 @@ def _named(row: Any) -> dict[str, float | None]:
 def show(document: Numbers) -> Content:
     own, theirs = document["similarity"], document["paper"]
     word, layer = own["word"], own["layer"]
-    of_word = own["maps"]["word"]["small_percent"]["x"]
-    of_silence = own["maps"]["silence"]["small_percent"]["x"]
+    of_word, of_silence = (own["small_percent"][clip]["x"] for clip in ("word", "silence"))
     spread, percent = own["layer_x"], theirs["small_percent"]
     printed = theirs["small_differences_percent"]
     text = (
@@ -166,14 +166,14 @@ def _readings(own: Numbers, printed: float) -> Table:
 
 def _x_figure(own: Numbers, clip: str) -> Any:
     """Draw X and its changes on the scale of the word, so that black means the same in silence."""
-    values, word = (np.array(own["maps"][name]["x"]) for name in (clip, "word"))
+    values, word = (np.array(own[TENSORS][name]["x"]) for name in (clip, "word"))
     changes = HeatMap("difference from the token before", _change(values), _change(word))
     return stacked([HeatMap("X", values, word), changes])
 
 
 def _softmax_figure(document: Numbers, clip: str) -> Any:
-    maps = document["similarity"]["maps"]
-    values, word = (np.array(maps[name]["softmax"]) for name in (clip, "word"))
+    tensors = document["similarity"][TENSORS]
+    values, word = (np.array(tensors[name]["softmax"]) for name in (clip, "word"))
     rows = [
         HeatMap("softmax", values, word, is_signed=False),
         HeatMap("difference", _change(values), _change(word)),
@@ -201,30 +201,31 @@ def collect_deltas(study: Study) -> Numbers:
     assert PAPER.thresholds is not None
     word = study.sample.features()[study.example(study.word)]
     silence = engine.features(np.zeros(CLIP_SAMPLES, np.float32))
-    clips: dict[str, Any] = {}
+    references: dict[str, Any] = {}
+    zeros: dict[str, Any] = {}
     for name, features in {"word": word, "silence": silence}.items():
         trace = engine.trace(features, PAPER.thresholds)
-        clips[name] = {
-            site: {
-                "references": traces.rounded(trace[site][study.layer]),
-                "zero_percent": float(100 * (1 - trace[f"{site}.mask"][study.layer].mean())),
-            }
-            for site in ("x", "softmax")
-        }
-    thresholds = str(PAPER.thresholds)
-    return {"thresholds": thresholds, "word": study.word, "layer": study.layer + 1, "clips": clips}
+        for site in ("x", "softmax"):
+            kept = trace[f"{site}.mask"][study.layer]
+            references.setdefault(name, {})[site] = traces.rounded(trace[site][study.layer])
+            zeros.setdefault(name, {})[site] = float(100 * (1 - kept.mean()))
+    return {
+        "thresholds": str(PAPER.thresholds),
+        "word": study.word,
+        "layer": study.layer + 1,
+        "zero_percent": zeros,
+        TENSORS: references,
+    }
 
 
 def show_deltas(document: Numbers) -> Content:
     own, theirs = document["deltas"], document["paper"]
-    word, silence = own["clips"]["word"], own["clips"]["silence"]
+    word, silence = own["zero_percent"]["word"], own["zero_percent"]["silence"]
     text = (
         f"The same “{own['word']}” and the same layer {own['layer']}, now delta encoded with the"
         f" paper's thresholds {own['thresholds']}. Black is zero: it is neither stored nor"
-        f" multiplied. **{word['x']['zero_percent']:.1f}%** of X and"
-        f" **{word['softmax']['zero_percent']:.1f}%** of the softmax outputs are zero; for"
-        f" {SILENCE} {silence['x']['zero_percent']:.1f}% and"
-        f" {silence['softmax']['zero_percent']:.1f}%."
+        f" multiplied. **{word['x']:.1f}%** of X and **{word['softmax']:.1f}%** of the softmax"
+        f" outputs are zero; for {SILENCE} {silence['x']:.1f}% and {silence['softmax']:.1f}%."
     )
     names = (("word", f"“{own['word']}”"), ("silence", SILENCE))
     figures = [
@@ -262,7 +263,7 @@ def _softmax_deltas(document: Numbers, clip: str) -> Any:
 
 
 def _deltas(own: Numbers, clip: str, site: str) -> Any:
-    return traces.deltas(np.array(own["clips"][clip][site]["references"]))
+    return traces.deltas(np.array(own[TENSORS][clip][site]))
 
 
 def _moving(own: Numbers, site: str) -> Any:

@@ -30,7 +30,7 @@ from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import EXACT_ROWS
 from deltakwt.core.native import state_bytes as plan_bytes
-from deltakwt.core.setting import ALL_SITES, Thresholds
+from deltakwt.core.setting import ALL_SITES, Setting, Thresholds
 from deltakwt.report import traces
 from deltakwt.report.figures import MHSA, OURS, SITE_NAMES, THEIRS, Figure, legend_above, new
 from deltakwt.report.page import Column, Content, Numbers, Section, Table
@@ -223,10 +223,15 @@ def collect(study: Study) -> Numbers:
         for site, found in (*mean.items(), ("all", total))
     }
     dense = counts["dense"].sum()
+    without, with_v = (
+        study.accuracy(study.batch(setting).logits, "zero")
+        for setting in (study.setting, Setting(thresholds, study.setting.front_end))
+    )
     return {
         "clips": len(picks),
         "thresholds": str(thresholds),
         "v_threshold": thresholds.v,
+        "accuracy": {"without_v": without, "with_v": with_v},
         "state": state_bytes(config),
         "bytes": mean,
         "total": total,
@@ -255,7 +260,6 @@ def _with_v(thresholds: Thresholds) -> Thresholds:
 def show(document: Numbers) -> Content:
     own = document["storage"]
     state, percent, exps = own["state"], own["percent"], own["exponentials"]
-    softmax = next(p for p in document["timing"]["breakdown"] if p["part"] == "softmax")
     text = (
         "**State.** The paper says that only a single token has to be stored as a reference. That"
         " is so at each site; the row of results that the next token adds to is needed as well."
@@ -266,7 +270,9 @@ def show(document: Numbers) -> Content:
         f" {own['clips']} clips was encoded, written, read back and compared: all of them came back"
         f" exactly. They take **{percent['bitmap']:.1f}%** of the dense bytes as a bitmap and"
         f" values and {percent['index']:.1f}% as indices and values. V is encoded too, with a"
-        f" threshold of {own['v_threshold']}; it saves no MACs."
+        f" threshold of {own['v_threshold']}; it saves no MACs. With it"
+        f" {own['accuracy']['with_v']:.2f}% of all clips are right, without it"
+        f" {own['accuracy']['without_v']:.2f}%."
         "\n\n**Exponentials.** The paper computes the softmax of a changed row from that of the row"
         " before, with one exponential per changed score and a scaling factor. The C core computes"
         " a row anew if any of its scores changed:"
@@ -275,9 +281,7 @@ def show(document: Numbers) -> Content:
         f" {exps['core']['least']:.0f} to {exps['core']['most']:.0f}% against"
         f" {exps['scaling_factors']['least']:.0f} to {exps['scaling_factors']['most']:.0f}%; the"
         " last layer has one row and is left out). Scaling factors would add a division per row and"
-        f" a multiplication per value. The softmax takes {softmax['delta_ms']:.2f} of the"
-        f" {document['timing']['delta_ms']:.2f} ms of a word (section Time), so even without any"
-        " exponential the model would be faster by this part at most."
+        f" a multiplication per value.{_softmax_time(document)}"
     )
     figure = Figure(
         "storage",
@@ -289,6 +293,19 @@ def show(document: Numbers) -> Content:
     )
     counterpart = document["paper"]["counterparts"]["storage"]
     return Content("Memory", counterpart, text, [figure], [_bytes_table(own), _state_table(state)])
+
+
+def _softmax_time(document: Numbers) -> str:
+    """Return what the softmax takes of the time of a word, if time was measured."""
+    if "timing" not in document:
+        return ""
+    own = document["timing"]
+    softmax = next(part for part in own["breakdown"] if part["part"] == "softmax")
+    return (
+        f" The softmax takes {softmax['delta_ms']:.2f} of the {own['delta_ms']:.2f} ms of a word"
+        " (section Time), so even without any exponential the model would be faster by this part"
+        " at most."
+    )
 
 
 def _bytes_table(own: Numbers) -> Table:

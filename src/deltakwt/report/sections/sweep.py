@@ -17,7 +17,9 @@ from deltakwt.report.page import Column, Content, Numbers, Table
 
 NAME = "sweep"
 MAX_BYTES = 8 << 20
-TICKS = (3, 4, 5, 7, 10, 15, 20, 30, 50, 100)  # percent of MACs
+TICKS = (3, 5, 7, 10, 15, 25, 50, 100)  # percent of MACs
+LEGEND_LINE = 0.148  # inches
+CROWDED = 1.1  # of two costs: the ratio below which their numbers would overlap
 LEGEND = "accuracy, speed-up and the thresholds of X, Q, K, QKᵀ, softmax, heads"
 FIGURES = ("accuracy", "loss", "mhsa_percent", "executed_mhsa_percent", "mcnemar_p")
 
@@ -59,6 +61,7 @@ def summary(document: Numbers) -> Numbers:
         "machine": document["machine"],
         "dense_accuracy": document["dense_accuracy"],
         "points": points,
+        "adjustment": adjustment(points),
         "answers": answers(points),
     }
 
@@ -83,21 +86,48 @@ def show(document: Numbers) -> Content:
     own, theirs = document[NAME], document["paper"]
     data, dense = own["data"], own["dense_accuracy"]
     text = (
-        f"{own['trials']} settings of the six sites of attention, one threshold each for all"
-        f" layers, were tried on {data['subset']['clips']} clips (dense: {dense['subset']:.1f}%)."
-        " The best of them at each cost, the front, ran on all"
+        f"**Search.** {own['trials']} settings of the six sites of attention, one threshold each"
+        f" for all layers, were tried on {data['subset']['clips']} clips of the test set (dense:"
+        f" {dense['subset']:.1f}%). The MLP stays dense, the front end is plain, and the arithmetic"
+        " is that of 32-bit floats."
+        "\n\n**Front.** The best settings at each cost ran on all"
         f" {data['full']['clips']:,} clips (dense: {dense['full']:.2f}%)."
     )
     if data["validation"] is not None:
         text += (
-            " Each was also adjusted at equal cost on"
-            f" {data['validation']['clips']:,} validation clips, which share no speaker with the"
-            " test clips, and ran on all test clips again."
+            "\n\n**Adjustment.** Each setting of the front was changed at equal cost to lose less"
+            f" on {data['validation']['clips']:,} validation clips, which share no speaker with the"
+            f" test clips, and ran on all test clips again.{_adjustment(own)}"
         )
-    text += f"\n\nThe sweep was made by `{own['command']}`."
+    text += (
+        "\n\nThe x axis and the speed-up are the paper's count of MACs; the tables have the"
+        f" executed count as well. The sweep was made by `{own['command']}`."
+    )
     picture = figure(own)
     tables = [_answers_table(own), _table(own)]
     return Content("The paper's sweep", theirs["counterparts"][NAME], text, [picture], tables)
+
+
+def _adjustment(own: Numbers) -> str:
+    """Return what the adjustment changed: how many points it raised, and by how much on average."""
+    change = own["adjustment"]
+    return (
+        f" {change['better']} of {change['points']} settings became better by it on the test clips;"
+        f" the mean change is {change['mean']:+.2f} points."
+    )
+
+
+def adjustment(points: list[Numbers]) -> Numbers | None:
+    """Return how the adjusted points differ from those of the front, on all clips."""
+    by_kind = {
+        kind: {p["number"]: p["accuracy"] for p in points if p["kind"] == kind}
+        for kind in ("front", "adjusted")
+    }
+    changes = [after - by_kind["front"][n] for n, after in by_kind["adjusted"].items()]
+    if not changes:
+        return None
+    better = sum(change > 0 for change in changes)
+    return {"points": len(changes), "better": better, "mean": sum(changes) / len(changes)}
 
 
 def figure(own: Numbers) -> Figure:
@@ -122,13 +152,13 @@ def final_points(own: Numbers) -> list[Numbers]:
 def draw(own: Numbers) -> Any:
     """Draw accuracy (left) and speed-up (right) against attention MACs by the paper's count."""
     points = final_points(own)
-    rows = 0.165 * (len(points) + 6)  # inches of the legend
+    before = [p for p in own["points"] if p["kind"] == "front"]
+    rows = LEGEND_LINE * (len(points) + (4 if points == before else 5))  # inches of the legend
     canvas, (axis, below) = new(3.1 + rows, 2, height_ratios=(3.1, rows))
     right = axis.twinx()
     dense = own["dense_accuracy"]["full"]
     axis.axhline(dense, color=SOFT, linewidth=0.8, linestyle=(0, (4, 3)))
     axis.plot(100, dense, "o", color=MHSA, markersize=6, label=f"dense: {dense:.2f}%")
-    before = [p for p in own["points"] if p["kind"] == "front"]
     if points != before:
         axis.plot([p["mhsa_percent"] for p in before], [p["accuracy"] for p in before], "^",
                   color=MHSA, markerfacecolor="none", markersize=5, linestyle="none",
@@ -140,8 +170,11 @@ def draw(own: Numbers) -> Any:
     costs = [p["mhsa_percent"] for p in points]
     right.plot(costs, [100 / cost for cost in costs], "v", color=GOOD, markersize=4.5)
     axis.plot([], [], "v", color=GOOD, markersize=4.5, label="speed-up (right axis)")
-    for point in points:
-        _mark(axis, point)
+    is_below = False  # two numbers side by side: one above its point, one below
+    for point, last in zip(points, [None, *points], strict=False):
+        is_near = last is not None and last["mhsa_percent"] / point["mhsa_percent"] < CROWDED
+        is_below = is_near and not is_below
+        _mark(axis, point, (4, -9) if is_below else (4, 4))
     _axes(axis, right, costs)
     below.set_axis_off()
     below.legend(*axis.get_legend_handles_labels(), loc="upper left", fontsize=7, borderaxespad=0,
@@ -150,7 +183,7 @@ def draw(own: Numbers) -> Any:
     return canvas
 
 
-def _mark(axis: Any, point: Numbers) -> None:
+def _mark(axis: Any, point: Numbers, offset: tuple[int, int]) -> None:
     """Draw one setting with its interval and its number."""
     place, (low, high) = (point["mhsa_percent"], point["accuracy"]), point["loss_interval"]
     reach = [[max(0.0, high - point["loss"])], [max(0.0, point["loss"] - low)]]
@@ -160,7 +193,7 @@ def _mark(axis: Any, point: Numbers) -> None:
         f" {point['thresholds']}"
     )
     axis.plot(*place, "^", color=MHSA, markersize=6, linestyle="none", label=label)
-    axis.annotate(str(point["number"]), place, xytext=(4, 4), textcoords="offset points",
+    axis.annotate(str(point["number"]), place, xytext=offset, textcoords="offset points",
                   fontsize=7)  # fmt: skip
 
 
@@ -184,29 +217,29 @@ def _axes(axis: Any, right: Any, costs: list[float]) -> None:
 
 def _answers_table(own: Numbers) -> Table:
     columns = [
-        Column("loss"),
-        Column("the paper, MHSA MACs", ".2f", "%"),
-        Column("here, MHSA MACs", ".2f", "%"),
-        Column("executed", ".2f", "%"),
-        Column("speed-up", ".1f", "from MACs"),
-        Column("loss", "+.2f", "points"),
-        Column("from", "+.2f", "paired 95% interval"),
-        Column("to", "+.2f", "paired 95% interval"),
-        Column("thresholds"),
+        Column("loss up to", "", "points"),
+        Column("paper", ".2f", "MHSA MACs, %"),
+        Column("here", ".2f", "MHSA MACs, %"),
+        Column("executed", ".2f", "MHSA MACs, %"),
+        Column("point", "", ""),
+        Column("mean", "+.2f", "loss here, points"),
+        Column("95% interval", "", "loss here, points"),
     ]
     rows: list[Any] = []
     for answer in own["answers"]:
-        name = f"at most {answer['loss']:g} points" if answer["loss"] else "none"
+        name = f"{answer['loss']:g}" if answer["loss"] else "none"
         printed, point = answer["paper"]["mhsa_percent"], answer["point"]
         if point is None:
-            rows.append([name, printed, *[None] * 6, "no such setting"])
+            rows.append([name, printed, None, None, "none", None, ""])
             continue
-        macs = point["mhsa_percent"]
-        figures = [macs, point["executed_mhsa_percent"], 100 / macs, point["loss"]]
-        rows.append([name, printed, *figures, *point["loss_interval"], point["thresholds"]])
+        macs = [point["mhsa_percent"], point["executed_mhsa_percent"]]
+        which = f"{point['number']}{'' if point['kind'] == 'adjusted' else ', front'}"
+        low, high = point["loss_interval"]
+        reach = f"{low:+.2f} to {high:+.2f}"
+        rows.append([name, printed, *macs, which, point["loss"], reach])
     caption = (
-        "The cheapest setting of the sweep for each loss that the paper names. No loss means that"
-        " the paired 95% interval contains zero."
+        "The cheapest setting of the sweep for each loss that the paper names, with the paired 95%"
+        " interval of its loss. No loss means that the interval contains zero."
     )
     return Table("sweep-answers", caption, columns, rows)
 
