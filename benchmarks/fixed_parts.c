@@ -50,12 +50,13 @@ static void add_norm(int16_t *x, size_t ldx, uint32_t shift, const int16_t *r, s
     TIMED(NORM, real->add_norm(x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak));
 }
 static void transpose(const int16_t *a, size_t lda, uint32_t rows, uint32_t cols, uint32_t shift,
-                      int16_t *out, size_t ldo) {
-    TIMED(TRANSPOSE, real->transpose(a, lda, rows, cols, shift, out, ldo));
+                      const uint8_t *changed, uint32_t known, int16_t *out, size_t ldo) {
+    TIMED(TRANSPOSE, real->transpose(a, lda, rows, cols, shift, changed, known, out, ldo));
 }
-static void embed(const int16_t *x, uint32_t pairs, const int16_t *w, uint32_t shift,
-                  const int16_t *add, uint32_t n, int16_t *out, uint32_t *peak) {
-    TIMED(EMBED, real->embed(x, pairs, w, shift, add, n, out, peak));
+static void embed(const int16_t *x, uint32_t rows, const uint8_t *changed, uint32_t pairs,
+                  const int16_t *w, uint32_t shift, const int16_t *add, uint32_t n, int16_t *out,
+                  uint32_t *peak) {
+    TIMED(EMBED, real->embed(x, rows, changed, pairs, w, shift, add, n, out, peak));
 }
 
 static const dk_fixed_kernels counting = {multiply, accumulate, scan,      hold,  softmax,

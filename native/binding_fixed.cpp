@@ -101,32 +101,24 @@ class FixedModel {
     // of tensors that reached their limit; without counting the two counts are empty
     nb::tuple run(Floats features, Floats scales, nb::object thresholds, float step,
                   bool counted) const {
-        Ints held;
-        const int32_t *theta = thresholds_of(thresholds, held);
-        expect_scales(scales);
-        if (features.size() != size_t(config_.frames) * config_.features)
-            throw std::invalid_argument("features: wrong shape");
-        expect_finite(features);
-        size_t layers = config_.layers;
-        auto logits = new_array<float>({config_.labels});
-        auto macs = new_array<int64_t>({counted ? layers : 0, DK_PRODUCTS});
-        auto nonzeros = new_array<int64_t>({counted ? layers : 0, DK_SITES});
-        std::vector<int32_t> peaks((layers + 1) * DK_PEAKS), integers(config_.labels);
-        std::vector<int16_t> shorts(features.size());
-        dk_fixed_watch watch = {counted ? macs.data() : nullptr,
-                                counted ? nonzeros.data() : nullptr, peaks.data()};
-        dk_status status;
-        {
-            nb::gil_scoped_release release;
-            Block &scratch = thread_scratch(dk_fixed_scratch_size(&config_));
-            dk_fixed_features(features.data(), scales.data(), config_.frames, config_.features,
-                              shorts.data());
-            status = dk_fixed_run(model_, shorts.data(), theta, scratch.data(), scratch.size(),
-                                  integers.data(), &watch);
-        }
-        check(status, "thresholds");
-        for (size_t i = 0; i < integers.size(); i++) logits.data()[i] = float(integers[i]) * step;
-        return nb::make_tuple(logits, macs, nonzeros, dk_fixed_saturated(&config_, peaks.data()));
+        if (features.size() != values()) throw std::invalid_argument("features: wrong shape");
+        auto given = [&] { return features.data(); };
+        return run_clip(given, scales, thresholds, step, counted);
+    }
+
+    // The same from sound (n): one call instead of two, and the features are nobody's array.
+    nb::tuple classify(const FrontEnd &frontend, Floats sound, bool smooth, double floor,
+                       double quantile, Floats scales, nb::object thresholds, float step,
+                       bool counted) const {
+        if (dk_frames(sound.size()) != config_.frames)
+            throw std::invalid_argument("sound: wrong length");
+        const dk_front_end_setting setting = {smooth, floor, quantile};
+        std::vector<float> features(values());
+        auto made = [&] {
+            check(frontend.run(sound.data(), sound.size(), setting, features.data()), "sound");
+            return features.data();
+        };
+        return run_clip(made, scales, thresholds, step, counted);
     }
 
     // features (frames, features) times scales (features), in 16 bits
@@ -135,16 +127,16 @@ class FixedModel {
         if (features.size() % config_.features)
             throw std::invalid_argument("features: wrong shape");
         size_t rows = features.size() / config_.features;
-        expect_finite(features);
+        expect_finite(features.data(), features.size());
         auto out = new_array<int16_t>({rows, config_.features});
         dk_fixed_features(features.data(), scales.data(), uint32_t(rows), config_.features,
                           out.data());
         return out;
     }
 
-    static void expect_finite(const Floats &features) {
-        for (size_t i = 0; i < features.size(); i++)
-            if (!std::isfinite(features.data()[i]))
+    static void expect_finite(const float *features, size_t count) {
+        for (size_t i = 0; i < count; i++)
+            if (!std::isfinite(features[i]))
                 throw std::invalid_argument("features: a number is NaN or infinite");
     }
 
@@ -170,6 +162,38 @@ class FixedModel {
     }
 
   private:
+    size_t values() const { return size_t(config_.frames) * config_.features; }
+
+    // `features_of` makes or names the features of the clip; it runs without Python's lock.
+    template <class Features>
+    nb::tuple run_clip(Features features_of, const Floats &scales, const nb::object &thresholds,
+                       float step, bool counted) const {
+        Ints held;
+        const int32_t *theta = thresholds_of(thresholds, held);
+        expect_scales(scales);
+        size_t layers = config_.layers;
+        auto logits = new_array<float>({config_.labels});
+        auto macs = new_array<int64_t>({counted ? layers : 0, DK_PRODUCTS});
+        auto nonzeros = new_array<int64_t>({counted ? layers : 0, DK_SITES});
+        std::vector<int32_t> peaks((layers + 1) * DK_PEAKS), integers(config_.labels);
+        std::vector<int16_t> shorts(values());
+        dk_fixed_watch watch = {counted ? macs.data() : nullptr,
+                                counted ? nonzeros.data() : nullptr, peaks.data()};
+        {
+            nb::gil_scoped_release release;
+            const float *features = features_of();
+            expect_finite(features, shorts.size());
+            dk_fixed_features(features, scales.data(), config_.frames, config_.features,
+                              shorts.data());
+            Block &scratch = thread_scratch(dk_fixed_scratch_size(&config_));
+            check(dk_fixed_run(model_, shorts.data(), theta, scratch.data(), scratch.size(),
+                               integers.data(), &watch),
+                  "thresholds");
+        }
+        for (size_t i = 0; i < integers.size(); i++) logits.data()[i] = float(integers[i]) * step;
+        return nb::make_tuple(logits, macs, nonzeros, dk_fixed_saturated(&config_, peaks.data()));
+    }
+
     void expect_sizes(const std::vector<Shorts> &tensors) const {
         size_t d = config_.dim, m = config_.mlp;
         std::vector<size_t> sizes = {config_.features * d, (config_.frames + size_t(1)) * d,
@@ -219,6 +243,9 @@ void bind_fixed(nb::module_ &m) {
         .def("batch", &FixedModel::batch, nb::arg("clips"), nb::arg("thresholds").none(),
              nb::arg("threads"), nb::arg("counted"))
         .def("run", &FixedModel::run, nb::arg("features"), nb::arg("scales"),
+             nb::arg("thresholds").none(), nb::arg("step"), nb::arg("counted"))
+        .def("classify", &FixedModel::classify, nb::arg("frontend"), nb::arg("sound"),
+             nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"), nb::arg("scales"),
              nb::arg("thresholds").none(), nb::arg("step"), nb::arg("counted"))
         .def("features", &FixedModel::features, nb::arg("features"), nb::arg("scales"))
         .def("memory", &FixedModel::memory);

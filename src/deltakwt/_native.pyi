@@ -94,6 +94,18 @@ class FixedModel:
         step: float,
         counted: bool,
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64], int]: ...
+    def classify(
+        self,
+        frontend: FrontEnd,
+        sound: NDArray[np.float32],
+        smooth: bool,
+        floor: float,
+        quantile: float,
+        scales: NDArray[np.float32],
+        thresholds: NDArray[np.int32] | None,
+        step: float,
+        counted: bool,
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64], int]: ...
     def features(
         self, features: NDArray[np.float32], scales: NDArray[np.float32]
     ) -> NDArray[np.int16]: ...

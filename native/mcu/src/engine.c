@@ -1,6 +1,7 @@
 /* x = LN(x + MHSA(x)); x = LN(x + MLP(x)), token after token. core/fixed.py is the definition. */
 #include "engine.h"
 #include "hidden.h"
+#include "norm.h"
 #include "rows.h"
 
 /* One layer on its way. */
@@ -184,14 +185,6 @@ static int attend_head(pass *p, uint32_t head, uint32_t token) {
     return total ? add_values(p, head, token, total) : 0;
 }
 
-/* x = LN(x / 2^shift + r) */
-static void add_norm(int16_t *x, uint32_t shift, const int16_t *r, const dk_fixed_norm *norm) {
-    const int32_t half = 1 << shift >> 1;
-    for (uint32_t i = 0; i < DK_DIM; i++)
-        x[i] = (int16_t)dk_saturate(((x[i] + half) >> shift) + r[i]);
-    dk_fixed_norm_row(x, norm);
-}
-
 static void attention(pass *p) {
     const dk_flash_layer *layer = p->layer;
     dk_attention_state *s = &p->work->s.attention;
@@ -208,7 +201,7 @@ static void attention(pass *p) {
             start_result(is_exact(p, DK_SITE_HEADS, t), layer->proj_bias, s->result, DK_DIM);
             multiply(p, &layer->proj, DK_DIM, s->result);
         }
-        add_norm(x, layer->sum1_shift, s->result, &layer->norm1);
+        dk_add_norm(x, layer->sum1_shift, s->result, &layer->norm1);
     }
 }
 
@@ -231,7 +224,7 @@ static void feed_forward(pass *p) {
             start_result(exact, layer->mlp_out_bias, s->result, DK_DIM);
             multiply(p, &layer->mlp_out, DK_DIM, s->result);
         }
-        add_norm(x, layer->sum2_shift, s->result, &layer->norm2);
+        dk_add_norm(x, layer->sum2_shift, s->result, &layer->norm2);
     }
 }
 
@@ -261,15 +254,18 @@ static void count_macs(pass *p, uint32_t macs[DK_PRODUCTS]) {
 
 /* x = [class; features W] + positions. The sums are exact, so only features that differ from those
  * of the frame before are multiplied. */
-static void embed(const dk_flash_model *model, dk_work *work, const int16_t *features) {
+static void embed(const dk_flash_model *model, dk_work *work, const int16_t *features,
+                  uint32_t first) {
+    const int16_t *row = features + (size_t)first * DK_FEATURES, *before = NULL;
+    const int16_t *end = features + (size_t)DK_FRAMES * DK_FEATURES;
     int32_t *sum = work->s.embedded;
     memset(work->s.embedded, 0, sizeof work->s.embedded);
     memcpy(work->x[0], model->positions, sizeof work->x[0]);
-    for (uint32_t t = 1; t < DK_TOKENS; t++) {
+    for (uint32_t t = 1; t < DK_TOKENS; t++, before = row, row += DK_FEATURES) {
         const int16_t *position = model->positions + (size_t)t * DK_DIM;
-        const int16_t *row = features + (size_t)(t - 1) * DK_FEATURES;
+        if (row == end) row = features;
         for (uint32_t i = 0; i < DK_FEATURES; i++) {
-            int32_t change = t > 1 ? row[i] - *(row + i - DK_FEATURES) : row[i];
+            int32_t change = before ? row[i] - before[i] : row[i];
             const int16_t *w = model->embed + (size_t)i * DK_DIM;
             for (uint32_t j = 0; change && j < DK_DIM; j++)
                 sum[j] = (int32_t)((uint32_t)sum[j] + (uint32_t)change * (uint32_t)w[j]);
@@ -281,10 +277,10 @@ static void embed(const dk_flash_model *model, dk_work *work, const int16_t *fea
     }
 }
 
-void dk_infer(const dk_flash_model *model, dk_work *work, const int16_t *features,
+void dk_infer(const dk_flash_model *model, dk_work *work, const int16_t *features, uint32_t first,
               const int16_t *thresholds, int32_t *logits, uint32_t macs[DK_PRODUCTS]) {
     uint32_t counts[DK_PRODUCTS] = {0};
-    embed(model, work, features);
+    embed(model, work, features, first);
     for (uint32_t layer = 0; layer < DK_LAYERS; layer++) {
         pass p;
         p.work = work;

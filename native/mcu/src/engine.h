@@ -124,9 +124,9 @@ typedef struct {
     } s;
 } dk_work;
 
-/* features (DK_FRAMES, DK_FEATURES). thresholds (DK_LAYERS, DK_SITES), or NULL for the dense model.
- * macs may be NULL. */
-void dk_infer(const dk_flash_model *model, dk_work *work, const int16_t *features,
+/* features (DK_FRAMES, DK_FEATURES): a ring that begins with row `first`. thresholds (DK_LAYERS,
+ * DK_SITES), or NULL for the dense model. macs may be NULL. */
+void dk_infer(const dk_flash_model *model, dk_work *work, const int16_t *features, uint32_t first,
               const int16_t *thresholds, int32_t *logits, uint32_t macs[DK_PRODUCTS]);
 
 extern const dk_flash_model dk_model_weights; /* weights.c */

@@ -14,10 +14,12 @@ enum { WAITING = 8 };
 static struct {
     union {
         dk_work infer;
-        float front_end[DK_ENERGIES_WORK]; /* of one frame, between two inferences */
+        struct {                               /* what is needed between two inferences only */
+            float front_end[DK_ENERGIES_WORK]; /* of one frame */
+            dk_feature computed[DK_FRAMES * DK_FEATURES]; /* the last computed window */
+        } between;
     } work;
     dk_feature features[DK_FRAMES * DK_FEATURES]; /* the ring of rows of `window`, or a clip */
-    dk_feature computed[DK_FRAMES * DK_FEATURES]; /* the last computed window */
     dk_window window;
     uint8_t stream_memory[sizeof(dk_stream) + DK_ALIGN];
     dk_stream *stream;
@@ -35,14 +37,14 @@ const uint32_t DK_RAM_BYTES = sizeof ram, DK_LABEL_COUNT = DK_LABELS;
 
 void dk_init(void) {
     memset(&ram, 0, sizeof ram);
-    dk_window_init(&ram.window, DK_FRAMES, dk_rule.hop, ram.features, ram.computed);
+    dk_window_init(&ram.window, DK_FRAMES, dk_rule.hop, ram.features, ram.work.between.computed);
     ram.window.scales = dk_feature_scales;
     ram.window.reuse = dk_reuse_steps;
     ram.window.onset = dk_rule.onset;
     ram.window.outliers = dk_rule.outliers;
     dk_stream_init(ram.stream_memory, sizeof ram.stream_memory, &dk_flash_frontend, &dk_front_end,
                    &ram.stream);
-    ram.stream->work = ram.work.front_end;
+    ram.stream->work = ram.work.between.front_end;
     ram.decider.rule = &dk_rule;
     ram.decider.labels = DK_LABELS;
     ram.decider.delay = dk_front_end.smooth ? DK_HOP : 0;
@@ -64,10 +66,13 @@ static void add_event(const dk_word *found) {
     event->time = found->time;
 }
 
+/* The inference overwrites the last computed window: the new one is copied from the ring after it.
+ */
 static void infer_window(void) {
     int32_t logits[DK_LABELS];
-    dk_infer(&dk_model_weights, &ram.work.infer, dk_window_take(&ram.window), dk_thresholds, logits,
-             ram.macs);
+    dk_infer(&dk_model_weights, &ram.work.infer, ram.features, ram.window.next, dk_thresholds,
+             logits, ram.macs);
+    dk_window_take(&ram.window);
     for (uint32_t i = 0; i < DK_LABELS; i++) ram.logits[i] = (float)logits[i] * dk_logit_step;
 }
 
@@ -116,6 +121,6 @@ dk_borrowed dk_borrow(void) {
 }
 
 void dk_clip_infer(int32_t *logits, int dense) {
-    dk_infer(&dk_model_weights, &ram.work.infer, ram.features, dense ? NULL : dk_thresholds, logits,
-             ram.macs);
+    dk_infer(&dk_model_weights, &ram.work.infer, ram.features, 0, dense ? NULL : dk_thresholds,
+             logits, ram.macs);
 }

@@ -62,12 +62,14 @@ typedef struct {
                      const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
                      uint32_t *sum_peak, uint32_t *peak);
     /* out (cols, rows) = a (rows, cols) / 2^shift transposed, rounded, at least -32767. Rows and
-     * columns are padded. */
+     * columns are padded. Of the first `known` rows, those not `changed` equal the row before. */
     void (*transpose)(const int16_t *a, size_t lda, uint32_t rows, uint32_t cols, uint32_t shift,
-                      int16_t *out, size_t ldo);
-    /* out (n) = x (2 pairs) W / 2^shift + add; W is (pairs, n, 2), in 32 bits. */
-    void (*embed)(const int16_t *x, uint32_t pairs, const int16_t *w, uint32_t shift,
-                  const int16_t *add, uint32_t n, int16_t *out, uint32_t *peak);
+                      const uint8_t *changed, uint32_t known, int16_t *out, size_t ldo);
+    /* out (rows, n) = x (rows, 2 pairs) W / 2^shift + add (rows, n); W is (pairs, n, 2), in 32
+     * bits. Rows that are not `changed` equal the row before; the first one is. */
+    void (*embed)(const int16_t *x, uint32_t rows, const uint8_t *changed, uint32_t pairs,
+                  const int16_t *w, uint32_t shift, const int16_t *add, uint32_t n, int16_t *out,
+                  uint32_t *peak);
     /* Kept features of the changed rows. counts (stride), unless NULL, grow by those of each. */
     int64_t (*count)(const dk_changes *changes, uint32_t *counts);
 } dk_fixed_kernels;
@@ -85,28 +87,38 @@ extern const dk_fixed_kernels dk_fixed_wasm;
 
 /* ---- prefetching ----------------------------------------------------------------------------- */
 
-/* Row r of a stage that computes more than it loads prefetches its share of the weights. Since the
- * clip before, they have left the near caches. Always inlined: GCC removes calls of functions that
- * only prefetch. */
-#ifdef __GNUC__
-__attribute__((always_inline)) static inline void dk_fixed_prefetch(const dk_fixed_matrix *w,
-                                                                    uint32_t r, uint32_t rows) {
-    size_t lines = (size_t)w->rows * w->cols * sizeof *w->data / DK_ALIGN;
-    size_t share = lines / rows + 1, first = r * share;
+/* The weights of a later stage, of which each row of a stage that computes more than it loads
+ * prefetches its share. Since the clip before, they have left the near caches. */
+typedef struct {
+    const char *next, *end;
+    size_t share; /* bytes */
+} dk_fixed_fetch;
+
+static inline dk_fixed_fetch dk_fetch_during(uint32_t rows, const dk_fixed_matrix *w) {
+    size_t cols = w->cols > w->stride ? w->cols : w->stride; /* a part brings the whole */
+    size_t bytes = w->rows * cols * sizeof *w->data;
     const char *data = (const char *)w->data;
-    for (size_t i = first; i < first + share && i < lines; i++)
-        __builtin_prefetch(data + i * DK_ALIGN, 0, 2);
+    dk_fixed_fetch f = {data, data + bytes, (bytes / rows / DK_ALIGN + 1) * DK_ALIGN};
+    return f;
+}
+
+/* Always inlined: GCC removes calls of functions that only prefetch. */
+#ifdef __GNUC__
+__attribute__((always_inline)) static inline void dk_fetch_share(dk_fixed_fetch *f) {
+    const char *end = (size_t)(f->end - f->next) < f->share ? f->end : f->next + f->share;
+    for (const char *line = f->next; line < end; line += DK_ALIGN) __builtin_prefetch(line, 0, 2);
+    f->next = end;
 }
 #else
-static inline void dk_fixed_prefetch(const dk_fixed_matrix *w, uint32_t r, uint32_t rows) {
-    (void)w, (void)r, (void)rows;
-}
+static inline void dk_fetch_share(dk_fixed_fetch *f) { (void)f; }
 #endif
 
 /* ---- model ---------------------------------------------------------------------------------- */
 
 typedef struct {
-    dk_fixed_matrix q, kv, proj, mlp_in, mlp_out; /* heads padded one by one */
+    dk_fixed_matrix qkv;                   /* one panel if it fits, else no columns */
+    dk_fixed_matrix q, kv;                 /* parts of qkv, or by themselves */
+    dk_fixed_matrix proj, mlp_in, mlp_out; /* heads padded one by one, as in q and kv */
     const int16_t *proj_bias, *mlp_in_bias, *mlp_out_bias;
     dk_fixed_norm norm1, norm2;
     uint32_t key_shift, score_bits, hidden_bits, sum1_shift, sum2_shift;
@@ -136,14 +148,14 @@ static inline dk_fixed_widths dk_widths(const dk_config *c) {
 /* Everything a run needs, in the caller's scratch memory. Rows of `tokens` tokens each. */
 typedef struct {
     int16_t *x;      /* (T, d) */
-    int16_t *q;      /* (T, heads) */
-    int16_t *kv;     /* (T padded, 2 heads): K, then V */
+    int16_t *qkv;    /* (T padded, 3 heads): Q, K, V */
     int16_t *keys;   /* (heads, T padded): K transposed */
     int16_t *scores; /* (T, T padded): of one head */
     int16_t *heads;  /* (T, heads) */
     int16_t *hidden; /* (T, m) */
     int16_t *r;      /* (T, d): what is added to x */
-    int16_t *delta, *reference, *row;
+    int16_t *delta, *reference;
+    int16_t *features; /* (T, an even number) */
     uint64_t *mask;
     uint8_t *changed_x, *changed, *changed_heads;
     uint16_t *where;

@@ -115,12 +115,34 @@ static dk_fixed_matrix pack_matrix(packer *p, const int16_t *const *from, uint32
     return m;
 }
 
+/* Some columns of a matrix that is one panel. */
+static dk_fixed_matrix columns_of(const dk_fixed_matrix *w, uint32_t first, uint32_t cols) {
+    dk_fixed_matrix part = *w;
+    if (w->data) part.data = w->data + first;
+    part.cols = part.panel = cols;
+    return part;
+}
+
+/* Q, K and V read the same deltas: in one panel, each is read once. */
+static void pack_qkv(packer *p, const dk_config *c, const dk_fixed_layer_source *s,
+                     dk_fixed_layer *layer) {
+    const int16_t *all[3] = {s->q, s->k, s->v};
+    uint32_t d = c->dim, head = d / c->heads, width = c->heads * dk_padded(head);
+    if (3 * width <= DK_PANEL) {
+        layer->qkv = pack_matrix(p, all, 3, d, d, d, head);
+        layer->q = columns_of(&layer->qkv, 0, width);
+        layer->kv = columns_of(&layer->qkv, width, 2 * width);
+    } else {
+        layer->q = pack_matrix(p, all, 1, d, d, d, head);
+        layer->kv = pack_matrix(p, all + 1, 2, d, d, d, head);
+        layer->qkv = columns_of(&layer->q, 0, 0);
+    }
+}
+
 static dk_fixed_layer pack_layer(packer *p, const dk_config *c, const dk_fixed_layer_source *s) {
     uint32_t d = c->dim, m = c->mlp, head = d / c->heads;
-    const int16_t *kv[2] = {s->k, s->v};
     dk_fixed_layer layer;
-    layer.q = pack_matrix(p, &s->q, 1, d, d, d, head);
-    layer.kv = pack_matrix(p, kv, 2, d, d, d, head);
+    pack_qkv(p, c, s, &layer);
     layer.proj = pack_matrix(p, &s->proj, 1, d, d, head, d);
     layer.mlp_in = pack_matrix(p, &s->mlp_in, 1, d, m, d, m);
     layer.mlp_out = pack_matrix(p, &s->mlp_out, 1, m, d, m, d);

@@ -110,21 +110,24 @@ static void multiply(pass *p, const scanned *site, const dk_fixed_matrix *w, con
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* The rows of K (or V) become their references; rows of unchanged tokens are filled in. `counts`
- * may be NULL. */
+/* The rows of K (or V) become their references. `counts` may be NULL. */
 static void hold_rows(pass *p, dk_site site, uint32_t column, uint32_t *counts) {
     dk_fixed_scratch *s = p->s;
     uint32_t d = p->config->dim, width = p->w.heads, tokens = p->w.tokens;
-    size_t stride = 2 * (size_t)width;
+    size_t stride = 3 * (size_t)width;
     int32_t theta = theta_of(p, site);
     uint32_t exact = theta < 0 || tokens < 2 ? tokens : 2, words = (width + 63) / 64;
     dk_changes held = {NULL, s->mask, s->changed_x, width, words, exact, tokens};
-    for (uint32_t t = 1; t < tokens; t++) {
-        int16_t *now = s->kv + t * stride + column, *before = now - stride;
-        if (!s->changed_x[t])
-            memcpy(now, before, width * sizeof *now);
-        else if (t >= exact)
-            p->kernels->hold(now, before, width, theta, s->mask + t * (size_t)words);
+    for (uint32_t t = exact; t < tokens; t++) {
+        int16_t *now = s->qkv + t * stride + column;
+        if (s->changed_x[t])
+            p->kernels->hold(now, now - stride, width, theta, s->mask + t * (size_t)words);
+        else
+            memcpy(now, now - stride, width * sizeof *now);
+    }
+    for (uint32_t t = 1; t < exact; t++) {
+        int16_t *now = s->qkv + t * stride + column;
+        if (!s->changed_x[t]) memcpy(now, now - stride, width * sizeof *now);
     }
     if (!is_counting(p)) return;
     for (uint32_t f = 0; counts && f < width; f++) counts[f] = exact;
@@ -137,20 +140,22 @@ static void project(pass *p) {
     dk_fixed_scratch *s = p->s;
     const dk_fixed_layer *layer = p->layer;
     uint32_t d = p->config->dim, width = p->w.heads, *peak = &p->peaks[DK_PEAK_QKV];
+    size_t stride = 3 * (size_t)width;
     site_rows in = {s->x, p->w.dim, d, p->w.dim, p->w.tokens, NULL};
     scanned x = scan(p, DK_SITE_X, in, s->changed_x, NULL);
-    multiply(p, &x, &layer->kv, NULL, s->kv, 2 * (size_t)width, peak);
-    count_macs(p, DK_XW, x.nonzeros * 2 * d);
-    if (p->rows < p->w.tokens) { /* the last layer: only the class token has a query */
-        x.exact = x.in.rows = 1; /* row 0 is always computed: changed_x[0] is 1 */
-        x.nonzeros = d;
+    int is_last = p->rows < p->w.tokens;
+    count_macs(p, DK_XW, x.nonzeros * 2 * d + (is_last ? d : x.nonzeros) * d);
+    if (layer->qkv.cols && !is_last) {
+        multiply(p, &x, &layer->qkv, NULL, s->qkv, stride, peak);
+    } else {
+        multiply(p, &x, &layer->kv, NULL, s->qkv + width, stride, peak);
+        if (is_last) x.exact = x.in.rows = 1; /* only the class token has a query */
+        multiply(p, &x, &layer->q, NULL, s->qkv, stride, peak);
     }
-    multiply(p, &x, &layer->q, NULL, s->q, width, peak);
-    count_macs(p, DK_XW, x.nonzeros * d);
-    hold_rows(p, DK_SITE_V, width, NULL);
-    hold_rows(p, DK_SITE_K, 0, s->k_counts);
-    p->kernels->transpose(s->kv, 2 * (size_t)width, p->w.keys, width, layer->key_shift, s->keys,
-                          p->w.keys);
+    hold_rows(p, DK_SITE_V, 2 * width, NULL);
+    hold_rows(p, DK_SITE_K, width, s->k_counts);
+    p->kernels->transpose(s->qkv + width, stride, p->w.keys, width, layer->key_shift, s->changed_x,
+                          p->w.tokens, s->keys, p->w.keys);
 }
 
 /* Scores become their references, then their softmax. */
@@ -161,10 +166,11 @@ static void soften(pass *p) {
     uint32_t exact = theta < 0 || p->rows < 2 ? p->rows : 2;
     dk_changes held = {NULL, s->mask, s->changed, n, words, exact, p->rows};
     int16_t *previous = s->scores + (exact - 1) * (size_t)n;
+    dk_fixed_fetch fetch[] = {dk_fetch_during(p->rows, &p->layer->proj),
+                              dk_fetch_during(p->rows, &p->layer->mlp_in)};
     for (uint32_t t = exact; t < p->rows; t++) {
         int16_t *row = s->scores + t * (size_t)n;
-        dk_fixed_prefetch(&p->layer->proj, t, p->rows);
-        dk_fixed_prefetch(&p->layer->mlp_in, t, p->rows);
+        for (uint32_t i = 0; i < 2; i++) dk_fetch_share(&fetch[i]);
         if (!s->changed[t]) continue;
         s->changed[t] =
             (uint8_t)p->kernels->hold(row, previous, n, theta, s->mask + t * (size_t)words);
@@ -186,14 +192,15 @@ static void attend_head(pass *p, uint32_t head) {
     dk_fixed_scratch *s = p->s;
     uint32_t width = p->w.head, column = head * width, real = p->config->dim / p->config->heads;
     uint32_t n = p->w.keys, tokens = p->w.tokens;
-    site_rows in = {s->q + column, p->w.heads, real, width, p->rows, s->changed_x};
+    site_rows in = {s->qkv + column, 3 * (size_t)p->w.heads, real, width, p->rows, s->changed_x};
     scanned q = scan(p, DK_SITE_Q, in, s->changed, s->q_counts + column);
     dk_fixed_matrix keys = part_of(s->keys + column * (size_t)n, width, n, n);
     multiply(p, &q, &keys, NULL, s->scores, n, &p->peaks[DK_PEAK_SCORES]);
     soften(p);
     site_rows soft = {s->scores, n, tokens, n, p->rows, s->changed};
     scanned rows = scan(p, DK_SITE_SOFTMAX, soft, s->changed, NULL);
-    dk_fixed_matrix values = part_of(s->kv + p->w.heads + column, tokens, width, 2 * p->w.heads);
+    dk_fixed_matrix values =
+        part_of(s->qkv + 2 * p->w.heads + column, tokens, width, 3 * p->w.heads);
     multiply(p, &rows, &values, NULL, s->heads + column, p->w.heads, &p->peaks[DK_PEAK_HEADS]);
     count_macs(p, DK_SV, rows.nonzeros * real);
     for (uint32_t t = 0; t < p->rows; t++) {
@@ -245,10 +252,13 @@ static void feed_forward(pass *p) {
     multiply(p, &x, &p->layer->mlp_in, p->layer->mlp_in_bias, s->hidden, p->w.mlp,
              &p->peaks[DK_PEAK_HIDDEN]);
     count_macs(p, DK_MLP1, x.nonzeros * m);
+    const dk_fixed_layer *next = p->rows > 1 ? p->layer + 1 : p->layer;
+    const uint32_t fetches = p->rows < 2 ? 1 : next->qkv.cols ? 2 : 3;
+    dk_fixed_fetch fetch[] = {dk_fetch_during(p->rows, &p->layer->mlp_out),
+                              dk_fetch_during(p->rows, &next->q),
+                              dk_fetch_during(p->rows, &next->kv)};
     for (uint32_t t = 0; t < p->rows; t++) {
-        dk_fixed_prefetch(&p->layer->mlp_out, t, p->rows);
-        if (p->rows > 1) dk_fixed_prefetch(&p->layer[1].kv, t, p->rows);
-        if (p->rows > 1) dk_fixed_prefetch(&p->layer[1].q, t, p->rows);
+        for (uint32_t i = 0; i < fetches; i++) dk_fetch_share(&fetch[i]);
         if (s->changed[t])
             p->kernels->gelu(s->hidden + t * (size_t)p->w.mlp, p->w.mlp, p->layer->hidden_bits);
     }
@@ -269,12 +279,15 @@ static uint32_t embed(const dk_fixed_model *model, const int16_t *features, dk_f
         uint32_t size = (uint32_t)(s->x[i] < 0 ? -s->x[i] : s->x[i]);
         peak = size > peak ? size : peak;
     }
-    s->row[2 * pairs - 1] = 0; /* with an odd number of features */
-    for (uint32_t t = 1; t <= c->frames; t++) {
-        memcpy(s->row, features + (t - 1) * (size_t)c->features, c->features * sizeof *s->row);
-        model->kernels->embed(s->row, pairs, model->embed, model->embed_shift,
-                              model->positions + t * (size_t)n, n, s->x + t * (size_t)n, &peak);
+    for (uint32_t t = 0; t < c->frames; t++) {
+        const int16_t *from = features + t * (size_t)c->features;
+        int16_t *row = s->features + t * 2 * (size_t)pairs;
+        row[2 * pairs - 1] = 0; /* with an odd number of features */
+        memcpy(row, from, c->features * sizeof *row);
+        s->changed[t] = !t || memcmp(from, from - c->features, c->features * sizeof *row) != 0;
     }
+    model->kernels->embed(s->features, c->frames, s->changed, pairs, model->embed,
+                          model->embed_shift, model->positions + n, n, s->x + n, &peak);
     return peak;
 }
 
@@ -315,8 +328,8 @@ dk_status dk_fixed_run(const dk_fixed_model *model, const int16_t *features,
     p.kernels = model->kernels;
     p.s = &s;
     p.w = dk_widths(c);
-    size_t kv = 2 * (size_t)p.w.heads, past = p.w.keys - p.w.tokens;
-    memset(s.kv + p.w.tokens * kv, 0, past * kv * sizeof *s.kv); /* no tokens: K and V are zero */
+    size_t row = 3 * (size_t)p.w.heads, past = p.w.keys - p.w.tokens;
+    memset(s.qkv + p.w.tokens * row, 0, past * row * sizeof *s.qkv); /* no tokens: zero */
     p.next_peak = embed(model, features, &s);
     for (uint32_t l = 0; l < c->layers; l++) {
         p.layer = &model->layers[l];

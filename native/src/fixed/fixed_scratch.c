@@ -10,8 +10,7 @@ dk_fixed_scratch dk_fixed_plan(dk_arena *arena, const dk_config *c) {
     dk_fixed_scratch s;
     s.widest = widest;
     s.x = (int16_t *)dk_take(arena, rows * w.dim, one);
-    s.q = (int16_t *)dk_take(arena, rows * w.heads, one);
-    s.kv = (int16_t *)dk_take(arena, (size_t)w.keys * 2 * w.heads, one);
+    s.qkv = (int16_t *)dk_take(arena, (size_t)w.keys * 3 * w.heads, one);
     s.keys = (int16_t *)dk_take(arena, (size_t)w.heads * w.keys, one);
     s.scores = (int16_t *)dk_take(arena, rows * w.keys, one);
     s.heads = (int16_t *)dk_take(arena, rows * w.heads, one);
@@ -19,7 +18,7 @@ dk_fixed_scratch dk_fixed_plan(dk_arena *arena, const dk_config *c) {
     s.r = (int16_t *)dk_take(arena, rows * w.dim, one);
     s.delta = (int16_t *)dk_take(arena, rows * widest, one);
     s.reference = (int16_t *)dk_take(arena, widest, one);
-    s.row = (int16_t *)dk_take(arena, dk_padded(c->features), one);
+    s.features = (int16_t *)dk_take(arena, rows * dk_padded(c->features), one);
     s.mask = (uint64_t *)dk_take(arena, rows * words, sizeof *s.mask);
     s.changed_x = (uint8_t *)dk_take(arena, rows, 1);
     s.changed = (uint8_t *)dk_take(arena, rows, 1);

@@ -98,11 +98,12 @@ enum { LIST_WORDS = 4 }; /* words of a mask whose features a byte can number */
 static uint32_t list_bits(const uint64_t *mask, uint32_t words, uint8_t *list) {
     uint8_t *end = list;
     for (uint32_t w = 0; w < words; w++) {
-        for (uint32_t byte = 0; mask[w] && byte < 64; byte += 8) {
-            uint32_t bits = mask[w] >> byte & 0xff;
-            uint64_t positions = SET_BITS[bits] + (64 * w + byte) * 0x0101010101010101u;
-            for (uint32_t k = 0; k < 8; k++) end[k] = (uint8_t)(positions >> 8 * k);
-            end += dk_bit_count(bits);
+        uint64_t rest = mask[w], from = w * 0x4040404040404040u;
+        if (!rest) continue;
+        UNROLL for (uint32_t byte = 0; byte < 8; byte++, rest >>= 8) {
+            const uint64_t positions = SET_BITS[rest & 0xff] + from + byte * 0x0808080808080808u;
+            memcpy(end, &positions, sizeof positions);
+            end += dk_bit_count(rest & 0xff);
         }
     }
     return (uint32_t)(end - list);

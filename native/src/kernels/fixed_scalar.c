@@ -123,23 +123,36 @@ static void scalar_add_norm(int16_t *x, size_t ldx, uint32_t shift, const int16_
 }
 
 static void scalar_transpose(const int16_t *a, size_t lda, uint32_t rows, uint32_t cols,
-                             uint32_t shift, int16_t *out, size_t ldo) {
+                             uint32_t shift, const uint8_t *changed, uint32_t known, int16_t *out,
+                             size_t ldo) {
     for (uint32_t t = 0; t < rows; t++)
         for (uint32_t j = 0; j < cols; j++) {
             int32_t value = dk_rounded_shift(a[t * lda + j], shift);
-            out[j * ldo + t] = (int16_t)(value < -DK_MOST ? -DK_MOST : value);
+            int is_old = t && t < known && !changed[t];
+            out[j * ldo + t] = is_old             ? out[j * ldo + t - 1]
+                               : value < -DK_MOST ? (int16_t)-DK_MOST
+                                                  : (int16_t)value;
         }
 }
 
-static void scalar_embed(const int16_t *x, uint32_t pairs, const int16_t *w, uint32_t shift,
-                         const int16_t *add, uint32_t n, int16_t *out, uint32_t *peak) {
+static int32_t embedded(const int16_t *x, uint32_t pairs, const int16_t *w, uint32_t n) {
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < 2 * pairs; i++) sum += x[i] * w[i / 2 * 2 * (size_t)n + i % 2];
+    return sum;
+}
+
+static void scalar_embed(const int16_t *x, uint32_t rows, const uint8_t *changed, uint32_t pairs,
+                         const int16_t *w, uint32_t shift, const int16_t *add, uint32_t n,
+                         int16_t *out, uint32_t *peak) {
     for (uint32_t j = 0; j < n; j++) {
         int32_t sum = 0;
-        for (uint32_t i = 0; i < 2 * pairs; i++)
-            sum += x[i] * w[((size_t)(i / 2) * n + j) * 2 + i % 2];
-        int32_t y = dk_saturate(dk_saturate(dk_rounded_shift(sum, shift)) + add[j]);
-        out[j] = (int16_t)y;
-        note(peak, y);
+        for (uint32_t t = 0; t < rows; t++) {
+            if (changed[t]) sum = embedded(x + t * 2 * (size_t)pairs, pairs, w + 2 * j, n);
+            size_t at = t * (size_t)n + j;
+            int32_t y = dk_saturate(dk_saturate(dk_rounded_shift(sum, shift)) + add[at]);
+            out[at] = (int16_t)y;
+            note(peak, y);
+        }
     }
 }
 

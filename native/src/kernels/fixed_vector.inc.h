@@ -171,7 +171,7 @@ static void KERNEL(gelu)(int16_t *x, uint32_t n, uint32_t bits) {
 INLINE int32_t add_row(uint32_t nv, int16_t *x, vi factor, const int16_t *r, int is_shifted,
                        vi *most) {
     vs sum = s_zero();
-    for (uint32_t v = 0; v < nv; v++) {
+    UNROLL for (uint32_t v = 0; v < nv; v++) {
         vi a = v_load(x + v * LANES);
         a = v_adds(is_shifted ? v_q15(a, factor) : a, v_load(r + v * LANES));
         sum = s_add_sum(sum, a);
@@ -185,7 +185,7 @@ INLINE int32_t add_row(uint32_t nv, int16_t *x, vi factor, const int16_t *r, int
 INLINE uint64_t centre_row(uint32_t nv, int16_t *x, int32_t mean) {
     const vi centre = v_set((int16_t)mean);
     vq squares = q_zero();
-    for (uint32_t v = 0; v < nv; v++) {
+    UNROLL for (uint32_t v = 0; v < nv; v++) {
         vi c = v_subs(v_load(x + v * LANES), centre);
         squares = q_add_squares(squares, c);
         v_store(x + v * LANES, c);
@@ -197,21 +197,23 @@ INLINE uint64_t centre_row(uint32_t nv, int16_t *x, int32_t mean) {
 INLINE void scale_row(uint32_t nv, int16_t *x, int32_t p, uint32_t root, const dk_fixed_norm *norm,
                       vi *most) {
     const vi scale = v_set((int16_t)root);
-    for (uint32_t v = 0; v < nv; v++) {
+    const int16_t *gain = norm->gain, *bias = norm->bias;
+    const uint32_t shift = norm->shift;
+    UNROLL for (uint32_t v = 0; v < nv; v++) {
         vi c = v_load(x + v * LANES);
         c = p >= 0 ? v_left(c, (uint32_t)p) : v_right_signed(c, (uint32_t)-p);
-        vi y = v_scaled(c, v_q15(v_load(norm->gain + v * LANES), scale), norm->shift);
-        y = v_adds(y, v_load(norm->bias + v * LANES));
+        vi y = v_scaled(c, v_q15(v_load(gain + v * LANES), scale), shift);
+        y = v_adds(y, v_load(bias + v * LANES));
         v_store(x + v * LANES, y);
         *most = v_max_size(*most, y);
     }
 }
 
-INLINE void norm_rows(uint32_t nv, int16_t *x, size_t ldx, uint32_t shift, const int16_t *r,
+INLINE void norm_rows(const uint32_t n, int16_t *x, size_t ldx, uint32_t shift, const int16_t *r,
                       size_t ldr, const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
                       uint32_t *sum_peak, uint32_t *peak) {
     const vi factor = v_set((int16_t)(shift ? 1 << (15 - shift) : 0));
-    const uint32_t padding = dk_padded(norm->n) - norm->n;
+    const uint32_t nv = dk_padded(n) / LANES, padding = dk_padded(n) - n;
     vi sum_most = v_zero(), most = v_zero();
     for (uint32_t first = 0; first < rows; first += TOGETHER) {
         uint32_t count = rows - first < TOGETHER ? rows - first : TOGETHER, root[TOGETHER];
@@ -221,11 +223,11 @@ INLINE void norm_rows(uint32_t nv, int16_t *x, size_t ldx, uint32_t shift, const
         for (uint32_t t = 0; t < count; t++) {
             const int16_t *add = r + where[first + t] * ldr;
             int32_t sum = add_row(nv, block + t * ldx, factor, add, shift > 0, &sum_most);
-            mean[t] = dk_mean(sum, norm->n);
+            mean[t] = dk_mean(sum, n);
         }
         for (uint32_t t = 0; t < count; t++) squares[t] = centre_row(nv, block + t * ldx, mean[t]);
         for (uint32_t t = 0; t < count; t++) {
-            int64_t pad = dk_saturate(-mean[t]);
+            int64_t pad = padding ? dk_saturate(-mean[t]) : 0;
             uint64_t total = squares[t] - (uint64_t)(padding * pad * pad) + norm->epsilon;
             p[t] = dk_normalise(total, &root[t]);
         }
@@ -240,26 +242,30 @@ static void KERNEL(add_norm)(int16_t *x, size_t ldx, uint32_t shift, const int16
                              const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
                              uint32_t *sum_peak, uint32_t *peak) {
     if (norm->n == 64) /* the usual width, as a constant */
-        norm_rows(4 * PER_16, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak);
+        norm_rows(64, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak);
     else
-        norm_rows(dk_padded(norm->n) / LANES, x, ldx, shift, r, ldr, where, rows, norm, sum_peak,
-                  peak);
+        norm_rows(norm->n, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak);
 }
 
-static void KERNEL(embed)(const int16_t *x, uint32_t pairs, const int16_t *w, uint32_t shift,
-                          const int16_t *add, uint32_t n, int16_t *out, uint32_t *peak) {
+static void KERNEL(embed)(const int16_t *x, uint32_t rows, const uint8_t *changed, uint32_t pairs,
+                          const int16_t *w, uint32_t shift, const int16_t *add, uint32_t n,
+                          int16_t *out, uint32_t *peak) {
     vi most = v_zero();
     for (uint32_t j = 0; j < n; j += LANES) {
-        vs low = s_zero(), high = s_zero();
-        for (uint32_t i = 0; i < pairs; i++) {
-            vi two = s_pair(x + 2 * i);
-            const int16_t *row = w + ((size_t)i * n + j) * 2;
-            low = s_add_products(low, two, v_load(row));
-            high = s_add_products(high, two, v_load(row + LANES));
+        vi token = v_zero();
+        for (uint32_t t = 0; t < rows; t++) {
+            const int16_t *from = x + t * 2 * (size_t)pairs, *row = w + 2 * j;
+            vs low = s_zero(), high = s_zero();
+            for (uint32_t i = 0; changed[t] && i < pairs; i++, row += 2 * n) {
+                vi two = s_pair(from + 2 * i);
+                low = s_add_products(low, two, v_load(row));
+                high = s_add_products(high, two, v_load(row + LANES));
+            }
+            if (changed[t]) token = s_narrow(low, high, shift);
+            vi y = v_adds(token, v_load(add + t * (size_t)n + j));
+            v_store(out + t * (size_t)n + j, y);
+            most = v_max_size(most, y);
         }
-        vi y = v_adds(s_narrow(low, high, shift), v_load(add + j));
-        v_store(out + j, y);
-        most = v_max_size(most, y);
     }
     note(peak, most);
 }
@@ -276,10 +282,23 @@ INLINE void transpose_square(v8 *r) {
     }
 }
 
+/* Whether one of eight rows differs from the row before. */
+static int any_changed(const uint8_t *changed) {
+    uint64_t eight;
+    memcpy(&eight, changed, sizeof eight);
+    return eight != 0;
+}
+
 static void KERNEL(transpose)(const int16_t *a, size_t lda, uint32_t rows, uint32_t cols,
-                              uint32_t shift, int16_t *out, size_t ldo) {
+                              uint32_t shift, const uint8_t *changed, uint32_t known, int16_t *out,
+                              size_t ldo) {
     const v8 factor = w_set((int16_t)(shift ? 1 << (15 - shift) : 0)), least = w_set(-DK_MOST);
     for (uint32_t t = 0; t < rows; t += 8) {
+        if (t && t + 8 <= known && !any_changed(changed + t)) {
+            for (int16_t *to = out + t, *end = to + cols * ldo; to < end; to += ldo)
+                w_store(to, w_set(to[-1]));
+            continue;
+        }
         for (uint32_t j = 0; j < cols; j += 8) {
             v8 r[8];
             UNROLL for (uint32_t i = 0; i < 8; i++) {

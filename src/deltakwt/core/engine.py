@@ -151,6 +151,12 @@ class Engine:
         """Return logits and counts of features (frames, 40); None runs the dense model."""
         return Outcome(*self._run(features, thresholds, counted=thresholds is not None))
 
+    def classify(
+        self, sound: Floats, front_end: FrontEndSetting, thresholds: Thresholds | None
+    ) -> Outcome:
+        """Return logits and counts of one second of sound (16000,)."""
+        return self.run(self.features(sound, front_end), thresholds)
+
     def runner(self, thresholds: Thresholds | None) -> Callable[[Floats], Floats]:
         """Return a function from features (frames, 40) to logits, with few checks."""
         table = self._array(thresholds)

@@ -26,10 +26,11 @@ from deltakwt.core.native import (
     FrontEnd,
     as_floats,
     choose_isa,
+    front_end_values,
     model_sizes,
     native_errors,
 )
-from deltakwt.core.setting import DENSE, Setting, Thresholds
+from deltakwt.core.setting import DENSE, FrontEndSetting, Setting, Thresholds
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,25 @@ class FixedEngine(Engine):
         with native_errors(self.name):
             logits, macs, nonzeros, saturated = self._fixed.run(
                 checked, self._feature_scales, table, self._step, table is not None
+            )
+        if table is None:
+            return Outcome(logits, None, None, saturated)
+        return Outcome(logits, macs, nonzeros, saturated)
+
+    def classify(
+        self, sound: Floats, front_end: FrontEndSetting, thresholds: Thresholds | None
+    ) -> Outcome:
+        """Return logits and counts of one second of sound (16000,), by one call of the core."""
+        table = self._table(thresholds)
+        with native_errors(self.name):
+            logits, macs, nonzeros, saturated = self._fixed.classify(
+                self.frontend._native,
+                sound,
+                *front_end_values(front_end),
+                self._feature_scales,
+                table,
+                self._step,
+                table is not None,
             )
         if table is None:
             return Outcome(logits, None, None, saturated)

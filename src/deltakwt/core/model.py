@@ -14,6 +14,7 @@ from deltakwt.core.config import CLIP_SAMPLES, Config
 from deltakwt.core.engine import Engine, Outcome
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import Macs
+from deltakwt.core.native import as_floats
 from deltakwt.core.setting import Profiles, Setting, SettingLike
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ class Model:
         if shape != (CLIP_SAMPLES,):
             raise DeltakwtError(f"clip of shape {shape}: must be ({CLIP_SAMPLES},)")
         start = time.perf_counter()
-        features = self.engine.features(clip, chosen.front_end)  # (98, 40)
-        run = self._run(features, chosen)
+        run = self._run(clip, chosen)
         ms = 1e3 * (time.perf_counter() - start)
         scores = softmax(run.logits)
         best = int(scores.argmax())
@@ -158,15 +158,16 @@ class Model:
             else Macs(self.config, run.macs, run.nonzeros, self.engine.isa),
             run.nonzeros,
             run.saturated,
-            self.engine.trace(features, chosen.thresholds)
+            self.engine.trace(self.engine.features(clip, chosen.front_end), chosen.thresholds)
             if trace and chosen.thresholds is not None
             else None,
         )
 
-    def _run(self, features: NDArray[np.float32], setting: Setting) -> Outcome:
-        """Run the engine. An error with finite features is caused by the model, so it is named."""
+    def _run(self, clip: ArrayLike, setting: Setting) -> Outcome:
+        """Run the engine. An error with a proper sound is caused by the model, so it is named."""
+        sound = as_floats(clip, "sound")
         try:
-            return self.engine.run(features, setting.thresholds)
+            return self.engine.classify(sound, setting.front_end, setting.thresholds)
         except DeltakwtError as error:
             raise DeltakwtError(f"model {self.name}: {error}") from error
 
@@ -215,6 +216,6 @@ def _shape(values: ArrayLike) -> tuple[int, ...]:
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the softmax over the last axis."""
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    scores: NDArray[np.float32] = powers / powers.sum(axis=-1, keepdims=True)
+    powers = np.exp(logits - np.maximum.reduce(logits, axis=-1, keepdims=True))
+    scores: NDArray[np.float32] = powers / np.add.reduce(powers, axis=-1, keepdims=True)
     return scores

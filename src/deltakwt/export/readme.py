@@ -109,8 +109,8 @@ def ram_plan(export: Export) -> list[tuple[str, int, str]]:
         ("kept differences of a row and their products", 12 * widest, "inference"),
         ("counts", -(-counts // 4) * 4, "inference"),
         (
-            f"features ({c.frames} x {c.features}): newest and last computed window",
-            4 * c.frames * c.features,
+            f"features ({c.frames} x {c.features}) of the newest window",
+            2 * c.frames * c.features,
             "always",
         ),
         ("state of the front end", STREAM_BYTES, "always"),
