@@ -191,7 +191,7 @@ def test_a_report_without_times_measures_none(
     monkeypatch.setattr(timing, "SECTION", watched)
     monkeypatch.setattr(paper, "claims", lambda document: [])
     monkeypatch.setattr(clips_section, "sounds", lambda study, document, most: {})
-    request = Request(clips, tmp_path, limit=4, threads=1, times=False)
+    request = ReportRequest(clips, tmp_path, limit=4, threads=1, times=False)
     document, _ = build.measure(load(random_model), request)
     assert "timing" not in document
     with pytest.raises(AssertionError, match="time was measured"):
