@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -139,7 +137,7 @@ def stress(given: StressArguments) -> None:
     from deltakwt.evaluate import stress as runs
     from deltakwt.evaluate.negatives import find_negatives
     from deltakwt.evaluate.soak import soak
-    from deltakwt.evaluate.streams import PlannedStream, Scenario, find_material
+    from deltakwt.evaluate.streams import PlannedStream, Scenario, find_material, save_stream
 
     scenario = Scenario(given.hours, given.seed, given.snr, given.gap, given.others, given.level)
     loaded = load_model(given.model, arithmetic=given.arithmetic)
@@ -154,7 +152,7 @@ def stress(given: StressArguments) -> None:
     material = find_material(given.data, given.noise, loaded.labels, given.split)
     stream = PlannedStream(material, scenario)
     if given.save is not None:
-        _save(stream, given.save)
+        save_stream(stream, given.save)
     if given.soak:
         first = settings[0] if given.profile else None
         with progress("seconds of sound") as bar:
@@ -205,44 +203,6 @@ def _choose(
     if given.write:
         save_decision(model, best)
     return {"setting": given.choose, "decision": best.to_json(), **point.to_json()}
-
-
-def _save(stream: PlannedStream, stem: Path) -> None:
-    """Write the stream and its words for other programs."""
-    import json
-
-    import soundfile
-
-    from deltakwt.core.config import SAMPLE_RATE
-    from deltakwt.files import write_atomically
-
-    truth = [
-        {"label": w.label, "start": w.start, "end": w.end, "clip": "/".join(w.path.parts[-2:])}
-        for w in stream.truth
-    ]
-    unfinished = stem.with_name(f".{stem.name}.{os.getpid()}.flac")
-    try:
-        with soundfile.SoundFile(unfinished, "w", SAMPLE_RATE, 1, "PCM_16") as file:
-            for block in stream.blocks():
-                file.write(block)
-        write_atomically(Path(f"{stem}.json"), (json.dumps(truth, indent=0) + "\n").encode())
-        unfinished.replace(f"{stem}.flac")
-    except (OSError, soundfile.LibsndfileError) as error:
-        reason = error if isinstance(error, OSError) else _why_not(unfinished) or error
-        raise DeltakwtError(f"{stem}: cannot be written: {reason}") from reason
-    finally:
-        with suppress(OSError):  # it is not there, or the folder cannot be written
-            unfinished.unlink()
-
-
-def _why_not(path: Path) -> OSError | None:
-    """Return why nothing can be written to a file. libsndfile only says that it failed."""
-    try:
-        with path.open("ab") as file:
-            file.write(bytes(1 << 16))
-    except OSError as error:
-        return error
-    return None
 
 
 def _show(document: dict[str, Any]) -> None:

@@ -8,18 +8,23 @@ signal-to-noise ratio: the root mean square of the clip where it is spoken, over
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import soundfile
 from numpy.typing import NDArray
 
 from deltakwt.audio import read_blocks, read_clip
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.speech_commands import NOISE_FOLDER, is_test_set, split_of, word_clips
+from deltakwt.files import write_atomically
 
 Sound = NDArray[np.float32]
 BLOCK = 10 * SAMPLE_RATE  # samples rendered at once
@@ -214,3 +219,34 @@ def _add(block: Sound, start: int, at: int, sound: Sound) -> None:
     first, last = max(at, start), min(at + len(sound), start + len(block))
     if first < last:
         block[first - start : last - start] += sound[first - at : last - at]
+
+
+def save_stream(stream: PlannedStream, stem: Path) -> None:
+    """Write the stream to STEM.flac and its words to STEM.json, for other programs."""
+    truth = [
+        {"label": w.label, "start": w.start, "end": w.end, "clip": "/".join(w.path.parts[-2:])}
+        for w in stream.truth
+    ]
+    unfinished = stem.with_name(f".{stem.name}.{os.getpid()}.flac")
+    try:
+        with soundfile.SoundFile(unfinished, "w", SAMPLE_RATE, 1, "PCM_16") as file:
+            for block in stream.blocks():
+                file.write(block)
+        write_atomically(Path(f"{stem}.json"), (json.dumps(truth, indent=0) + "\n").encode())
+        unfinished.replace(f"{stem}.flac")
+    except (OSError, soundfile.LibsndfileError) as error:
+        reason = error if isinstance(error, OSError) else _why_not(unfinished) or error
+        raise DeltakwtError(f"{stem}: cannot be written: {reason}") from reason
+    finally:
+        with suppress(OSError):  # it is not there, or the folder cannot be written
+            unfinished.unlink()
+
+
+def _why_not(path: Path) -> OSError | None:
+    """Return why nothing can be written to a file. libsndfile only says that it failed."""
+    try:
+        with path.open("ab") as file:
+            file.write(bytes(1 << 16))
+    except OSError as error:
+        return error
+    return None

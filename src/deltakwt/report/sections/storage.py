@@ -1,11 +1,9 @@
 """Memory: the state that deltas need, the bytes of encoded tensors, and the softmax's exponentials.
 
 Three claims of the paper that have no number there. The state is that of the core's memory layout;
-bytes and exponentials are measured on clips, and every encoded tensor is decoded again.
-
-The paper says that deltas compress the tensors between the operations, and gives no number. Here a
-tensor (rows, width) of 32-bit values is stored row by row; a row of scores or softmax has one list
-for each head.
+bytes and exponentials are measured on clips, and every encoded tensor is decoded again. A tensor
+(rows, width) of 32-bit values is stored row by row; a row of scores or softmax has one list for
+each head.
 
 - bitmap: one bit per value says whether it changed; the changed values follow.
 - index: the number of changed values, then the position of each; the values follow.
