@@ -31,6 +31,7 @@ def render(name: str, commands: Sequence[str], stored: Facts, facts: Facts, log:
         "## Training\n" + _training(commands, stored, log),
         "## Accuracy, dense, plain front end\n" + _accuracy(dense),
         "## With deltas\n" + _deltas(facts["settings"], facts["control"]),
+        PROFILES + "\nNone yet: `deltakwt tune` finds them.\n",
         "## In noise\n" + _noise(facts["noise"]),
         "## Confusion, official test set, noise as silence\n" + _confusion(dense["test noise"]),
         "## Reliability of the scores\n" + _reliability(stored),
@@ -67,7 +68,7 @@ def _training(commands: Sequence[str], stored: Facts, log: str) -> str:
     hours = sum(run.get("seconds", 0) for run in runs) / 3600
     text = (
         "\n```\n" + "\n\n".join(commands) + "\n```\n\n" + described + "\n\n"
-        f"Training took {hours:.1f} hours on two cores. Only speakers of the training split were"
+        f"Training took {hours:.1f} hours. Only speakers of the training split were"
         " used. The weights were chosen on validation data. At the end"
         f" {stored['silence_bias']:g} was added to the logit of silence, which costs no word of the"
         " validation clips.\n"
