@@ -18,9 +18,9 @@ from deltakwt.core.fixed_arithmetic import from_bytes, to_bytes
 from deltakwt.core.fixed_engine import FixedEngine
 from deltakwt.core.fixed_scales import Scales, calibrate, fixed_thresholds, quantize
 from deltakwt.core.native import FrontEnd, available_isas
-from deltakwt.core.setting import ALL_SITES, Setting, Thresholds
-from deltakwt.weights.folder import load_weights
-from deltakwt.weights.registry import resolve
+from deltakwt.core.setting import ALL_SITES, FrontEndSetting, Setting, Thresholds
+from deltakwt.weights.folder import load_weights, random_tensors
+from deltakwt.weights.registry import find_scales, resolve
 
 # Odd sizes: two heads of 10, rows that no vector divides.
 ODD = Config(dim=20, heads=2, mlp=36, layers=3, labels=("a", "b", "c"), frames=37, features=5)
@@ -58,6 +58,18 @@ def test_native_equals_the_definition(made, isa: str, thresholds) -> None:
     config, tensors, scales = made
     engine = FixedEngine(config, tensors, scales, isa)
     assert_equals_definition(engine, engine.quantized(clips(config, 2, seed=7)), thresholds)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("thresholds", [None, THRESHOLDS], ids=["dense", "delta"])
+def test_unchanged_frames_equal_the_definition(made, isa: str, thresholds) -> None:
+    config, tensors, scales = made
+    engine = FixedEngine(config, tensors, scales, isa)
+    features = clips(config, 2, seed=8)
+    features[0] = features[0, 0]  # as in digital silence
+    features[1, 5:31] = features[1, 4]
+    features[1, -1] = features[1, -2]
+    assert_equals_definition(engine, engine.quantized(features), thresholds)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -191,3 +203,20 @@ def test_real_clips_of_the_trained_model_are_bit_equal(trained: str) -> None:
             assert_equals_definition(engine, engine.quantized(features), thresholds)
         answers = engine.batch(features, Setting(PAPER)).logits.argmax(axis=1)
         assert [config.labels[i] for i in answers] == ["yes", "stop"]
+
+
+@pytest.mark.parametrize("thresholds", [None, THRESHOLDS], ids=["dense", "delta"])
+def test_sound_in_one_call_equals_features_and_run(trained: str, thresholds) -> None:
+    path = resolve(trained)
+    weights = load_weights(path)
+    engine = FixedEngine(weights.config, weights.tensors, find_scales(path, weights))
+    sound, _ = soundfile.read(CLIPS / "yes.flac", dtype="float32")
+    sound = np.resize(sound, 16000)
+    front_end = FrontEndSetting(smooth=True, floor=2.0)
+    once = engine.classify(sound, front_end, thresholds)
+    twice = engine.run(engine.features(sound, front_end), thresholds)
+    np.testing.assert_array_equal(once.logits, twice.logits)
+    np.testing.assert_array_equal(once.macs, twice.macs)
+    np.testing.assert_array_equal(once.nonzeros, twice.nonzeros)
+    with pytest.raises(DeltakwtError, match="sound: wrong length"):
+        engine.classify(sound[:8000], front_end, thresholds)

@@ -110,7 +110,8 @@ static void multiply(pass *p, const scanned *site, const dk_fixed_matrix *w, con
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* The rows of K (or V) become their references. `counts` may be NULL. */
+/* The rows of K (or V) become their references; rows of unchanged tokens are filled in. `counts`
+ * may be NULL. */
 static void hold_rows(pass *p, dk_site site, uint32_t column, uint32_t *counts) {
     dk_fixed_scratch *s = p->s;
     uint32_t d = p->config->dim, width = p->w.heads, tokens = p->w.tokens;
@@ -118,16 +119,12 @@ static void hold_rows(pass *p, dk_site site, uint32_t column, uint32_t *counts) 
     int32_t theta = theta_of(p, site);
     uint32_t exact = theta < 0 || tokens < 2 ? tokens : 2, words = (width + 63) / 64;
     dk_changes held = {NULL, s->mask, s->changed_x, width, words, exact, tokens};
-    for (uint32_t t = exact; t < tokens; t++) {
+    for (uint32_t t = 1; t < tokens; t++) {
         int16_t *now = s->qkv + t * stride + column;
-        if (s->changed_x[t])
-            p->kernels->hold(now, now - stride, width, theta, s->mask + t * (size_t)words);
-        else
+        if (!s->changed_x[t])
             memcpy(now, now - stride, width * sizeof *now);
-    }
-    for (uint32_t t = 1; t < exact; t++) {
-        int16_t *now = s->qkv + t * stride + column;
-        if (!s->changed_x[t]) memcpy(now, now - stride, width * sizeof *now);
+        else if (t >= exact)
+            p->kernels->hold(now, now - stride, width, theta, s->mask + t * (size_t)words);
     }
     if (!is_counting(p)) return;
     for (uint32_t f = 0; counts && f < width; f++) counts[f] = exact;

@@ -171,7 +171,7 @@ static void KERNEL(gelu)(int16_t *x, uint32_t n, uint32_t bits) {
 INLINE int32_t add_row(uint32_t nv, int16_t *x, vi factor, const int16_t *r, int is_shifted,
                        vi *most) {
     vs sum = s_zero();
-    UNROLL for (uint32_t v = 0; v < nv; v++) {
+    for (uint32_t v = 0; v < nv; v++) {
         vi a = v_load(x + v * LANES);
         a = v_adds(is_shifted ? v_q15(a, factor) : a, v_load(r + v * LANES));
         sum = s_add_sum(sum, a);
@@ -185,7 +185,7 @@ INLINE int32_t add_row(uint32_t nv, int16_t *x, vi factor, const int16_t *r, int
 INLINE uint64_t centre_row(uint32_t nv, int16_t *x, int32_t mean) {
     const vi centre = v_set((int16_t)mean);
     vq squares = q_zero();
-    UNROLL for (uint32_t v = 0; v < nv; v++) {
+    for (uint32_t v = 0; v < nv; v++) {
         vi c = v_subs(v_load(x + v * LANES), centre);
         squares = q_add_squares(squares, c);
         v_store(x + v * LANES, c);
@@ -199,7 +199,7 @@ INLINE void scale_row(uint32_t nv, int16_t *x, int32_t p, uint32_t root, const d
     const vi scale = v_set((int16_t)root);
     const int16_t *gain = norm->gain, *bias = norm->bias;
     const uint32_t shift = norm->shift;
-    UNROLL for (uint32_t v = 0; v < nv; v++) {
+    for (uint32_t v = 0; v < nv; v++) {
         vi c = v_load(x + v * LANES);
         c = p >= 0 ? v_left(c, (uint32_t)p) : v_right_signed(c, (uint32_t)-p);
         vi y = v_scaled(c, v_q15(v_load(gain + v * LANES), scale), shift);

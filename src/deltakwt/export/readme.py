@@ -26,11 +26,11 @@ class Core:
 
 
 # `make run-cortex-m7`, `run-cortex-m3` and `run-rv32` of kwt-1, profile accurate: dense, the word
-# and digital silence of the self-test (261.8, 67.2 and 17.2; 311.6, 78.8 and 23.2; 452.5, 103.9 and
-# 28.9 M instructions for 68.2, 11.6 and 1.8 M MACs).
-DSP = Core(3.84, 5.11, 0.116)  # Cortex-M4, M7, M33
-CORTEX_M3 = Core(4.57, 5.68, 0.188)
-OTHER = Core(6.64, 7.67, 0.217)  # RISC-V and others
+# and digital silence of the self-test (258.8, 62.7 and 13.5; 313.0, 76.5 and 21.1; 450.6, 100.8 and
+# 26.6 M instructions for 68.2, 11.3 and 1.7 M MACs).
+DSP = Core(3.80, 5.11, 0.071)  # Cortex-M4, M7, M33
+CORTEX_M3 = Core(4.59, 5.75, 0.166)
+OTHER = Core(6.61, 7.71, 0.198)  # RISC-V and others
 # Instructions of the front end per second of sound, from the same runs: with a floating-point unit,
 # and without.
 FRONT_END, SOFT_CORTEX_M, SOFT_RISCV = 6_931_840, 89_330_120, 173_187_242
