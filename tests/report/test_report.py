@@ -175,7 +175,7 @@ def test_interrupted_work_is_kept(
 def test_heat_maps_are_in_a_file_of_their_own(report: Report) -> None:
     numbers, tensors = build.without_tensors(report.document)
     assert set(tensors) == {"similarity", "deltas"}
-    assert "tensors" not in json.dumps(numbers)
+    assert not any("tensors" in part for part in numbers.values() if isinstance(part, dict))
     assert (report.folder / "report.json").stat().st_size < 400_000
     assert np.array(tensors["similarity"]["word"]["x"]).shape[0] == 99
 
