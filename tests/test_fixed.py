@@ -19,7 +19,7 @@ from deltakwt.core.fixed_engine import FixedEngine
 from deltakwt.core.fixed_scales import Scales, calibrate, fixed_thresholds, quantize
 from deltakwt.core.native import FrontEnd, available_isas
 from deltakwt.core.setting import ALL_SITES, FrontEndSetting, Setting, Thresholds
-from deltakwt.weights.folder import load_weights, random_tensors
+from deltakwt.weights.folder import load_weights
 from deltakwt.weights.registry import find_scales, resolve
 
 # Odd sizes: two heads of 10, rows that no vector divides.

@@ -303,12 +303,6 @@ static int valid_thresholds(const int32_t *thresholds, uint32_t layers) {
     return 1;
 }
 
-static void run_layer(pass *p) {
-    project(p);
-    attend(p);
-    feed_forward(p);
-}
-
 dk_status dk_fixed_run(const dk_fixed_model *model, const int16_t *features,
                        const int32_t *thresholds, void *memory, size_t size, int32_t *logits,
                        const dk_fixed_watch *watch) {
@@ -341,7 +335,9 @@ dk_status dk_fixed_run(const dk_fixed_model *model, const int16_t *features,
         memset(p.peaks, 0, sizeof p.peaks);
         p.peaks[DK_PEAK_X] = p.next_peak;
         p.next_peak = 0;
-        run_layer(&p);
+        project(&p);
+        attend(&p);
+        feed_forward(&p);
         for (uint32_t i = 0; watch->peaks && i < DK_PEAKS; i++)
             watch->peaks[(size_t)l * DK_PEAKS + i] = (int32_t)p.peaks[i];
     }
