@@ -6,7 +6,8 @@
 It runs `deltakwt sweep` and `deltakwt report`, keeps in --out what the repository holds of a report
 (the page, its numbers, its tables and the figure of the sweep), and rewrites every part of
 docs/reproduction.md that stands between `<!-- NAME -->` and `<!-- end -->`. A sweep that is
-finished in --work is not run again; remove its folder to repeat it.
+finished in --work is not run again; remove its folder to repeat it. The page shows the commands as
+they ran, so give paths relative to the repository: data/speech_commands_test_set_v0.02.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the official test set of v0.02")
     parser.add_argument("--validation", type=Path, help="a full data set with a validation split")
     parser.add_argument("--out", type=Path, help="a folder of docs/, as in FOLDERS")
-    parser.add_argument("--work", type=Path, default=ROOT / "build" / "reproduction")
+    parser.add_argument("--work", type=Path, default=Path("build/reproduction"))
     parser.add_argument("--trials", default="500")
     parser.add_argument("--adjust-clips", default="600")
     parser.add_argument("--times", action="store_true", help="measure time: on a quiet machine")

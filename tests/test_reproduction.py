@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,33 @@ def test_a_second_model_becomes_a_column(made: Any) -> None:
     head = next(line for line in text.splitlines() if line.startswith("| claim | paper, KWT-3"))
     assert head == "| claim | paper, KWT-3 | KWT-1 | `kwt-3` | verdict | command |"
     assert "(report-kwt-3/sweep.png)" in text
+
+
+def test_a_model_is_swept_once_and_reported_without_times(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[str]] = []
+
+    def run(*words: object) -> None:
+        calls.append([str(word) for word in words])
+        folder = Path(calls[-1][-1])
+        folder.mkdir(parents=True)
+        (folder / f"{words[0]}.json").write_text("{}")
+        (folder / "accuracy.svg").write_text("left out")
+
+    monkeypatch.setattr(made, "run", run)
+    given = argparse.Namespace(
+        model="kwt-3", data="d", validation="v", out=tmp_path / "docs", work=tmp_path / "work",
+        trials="500", adjust_clips="600", times=False,
+    )  # fmt: skip
+    made.measure(given)
+    assert [words[0] for words in calls] == ["sweep", "report"]
+    assert "--no-times" in calls[1]
+    assert calls[1][calls[1].index("--sweep") + 1] == str(tmp_path / "work/sweep-kwt-3/sweep.json")
+    assert [file.name for file in (tmp_path / "docs").iterdir()] == ["report.json"]
+    shutil.rmtree(tmp_path / "work" / "report-kwt-3")
+    made.measure(given)
+    assert [words[0] for words in calls] == ["sweep", "report", "report"]
 
 
 def test_what_the_repository_holds_of_a_report_is_small() -> None:
