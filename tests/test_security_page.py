@@ -33,7 +33,7 @@ def test_every_test_of_the_page_exists() -> None:
 
 
 def test_all_sixteen_findings_have_a_test() -> None:
-    section = PAGE.split("## What was found once")[1].split("## ")[0]
+    section = PAGE.split("## Defects that were found, and their tests")[1].split("## ")[0]
     rows = re.findall(r"^\| (\d+)\. .* \| (.*) \|$", section, re.M)
     assert [int(number) for number, _ in rows] == list(range(1, 17))
     assert all("test_" in tests for _, tests in rows)

@@ -28,7 +28,12 @@ def collect(study: Study) -> Numbers:
 
 def show(document: Numbers) -> Content:
     own, heads = document["width"], document["facts"]["model"]["heads"]
+    title = "How much of its width the model uses"
+    counterpart = document["paper"]["counterparts"]["width"]
     middle = [line["components"] for line in own["layers"] if line["layer"] in own["middle"]]
+    if not middle:
+        text = "The model has too few layers for this: the first and the last one are left out."
+        return Content(title, counterpart, text, [], [])
     text = (
         f"The tokens are {own['width']} wide. **{min(middle)} to {max(middle)}** principal"
         f" components carry {own['variance_percent']:.0f}% of the variance of X in the middle"
@@ -56,10 +61,7 @@ def show(document: Numbers) -> Content:
             f" dashed line, {own['narrow']} components, the tokens cannot be copies of narrow ones."
         )
     figure = Figure("width", lambda: _draw(own, heads), caption, "dense")
-    counterpart = document["paper"]["counterparts"]["width"]
-    return Content(
-        "How much of its width the model uses", counterpart, text, [figure], [_table(own)]
-    )
+    return Content(title, counterpart, text, [figure], [_table(own)])
 
 
 def _table(own: Numbers) -> Table:
