@@ -60,7 +60,7 @@ def test_a_model_spots_the_example_words(name: str) -> None:
 def test_accurate_is_what_runs_unless_something_else_is_said(name: str) -> None:
     profiles = json.loads((SHIPPED / name / "profiles.json").read_text())
     assert profiles["default"] == "accurate"
-    assert {"accurate", "balanced", "fast"} <= set(profiles["profiles"])
+    assert {"accurate", "fast"} <= set(profiles["profiles"])
 
 
 @pytest.mark.parametrize("name", MODELS)
