@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sound", required=True, help="Send this sound file, or this folder.")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 40, 100])
-    parser.add_argument("--seconds", type=float, default=120.0, help="Length of each run.")
+    parser.add_argument("--seconds", type=float, default=120.0, help="Seconds of each run.")
     parser.add_argument("--model", default="kwt-1")
     parser.add_argument("--arithmetic", help="float or fixed. Default: the model's own.")
     parser.add_argument("--out", type=Path, help="Write all figures to this JSON file.")

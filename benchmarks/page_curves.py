@@ -2,9 +2,10 @@
 
 python benchmarks/page_curves.py --data DIR [--model kwt-1] [--limit 500]
 
-Writes curves.json into the model's folder: dense, every profile, and all thresholds of the default
-profile times some factors, with deltas at the six sites of the paper and also in the MLP. Run it
-again after the weights or the profiles have changed: curves of other weights are ignored.
+Writes curves.json into the model's folder. It holds the dense model, every profile, and the default
+profile with all its thresholds multiplied by several factors: once with deltas at the six sites of
+the paper, once with deltas in the MLP too. Run it again after the weights or the profiles have
+changed, because curves of other weights are ignored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`eval`, `models`, `data` and `doctor`: from a command line to its output."""
+"""The commands `eval`, `models`, `data` and `doctor` print what they should."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-/* The integers of a model in fixed point (docs/fixed-point.md). */
+/* Weights and scales of a fixed-point model (docs/fixed-point.md). */
 typedef struct {
     const double *threshold_scales; /* (layers, DK_SITES): thresholds times these are integers */
     const float *feature_scales;    /* (features) */

@@ -19,7 +19,7 @@ struct dk_stream_runner {
     dk_stream *stream;
     dk_window window;
     float *thresholds;      /* (layers, DK_SITES), or NULL: dense */
-    int32_t *integers;      /* the same for the engine in integers */
+    int32_t *integers;      /* the thresholds of the fixed-point engine */
     float *feature_scales;  /* (40) */
     int16_t *shorts;        /* (frames, 40): the window in 16 bits */
     int32_t *fixed_logits;  /* (labels) */

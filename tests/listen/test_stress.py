@@ -356,18 +356,24 @@ def test_settings_are_chosen_where_false_accepts_are_few() -> None:
     assert decision.reuse == Decision().reuse  # what is not searched stays
 
 
-def test_the_choice_takes_negatives_into_account() -> None:
-    """Speech that looks more like "no" than the weak "no" of the stream costs that word."""
-    rows, speech = silence(), silence()
-    rows[100:106, 1] = 9
-    rows[300:306, 2] = 6
+def beside_speech(rows: np.ndarray) -> tuple[SettingResult, list[Spoken], NegativeStream]:
+    """Return the result of `rows` and of a minute of speech with ten places that resemble "no"."""
+    speech = silence()
     for start in range(50, 550, 50):
         speech[start : start + 6, 2] = 6.2
-    truth = [spoken("yes", 10.3, 10.8), spoken("no", 30.3, 30.8)]
     negatives = NegativeStream(Path("speech"), [], {}, samples=60 * 16_000)
     negatives._words.append(frozenset())
     negatives._starts.append(0)
-    kept = result_of(rows, speech)
+    truth = [spoken("yes", 10.3, 10.8), spoken("no", 30.3, 30.8)]
+    return result_of(rows, speech), truth, negatives
+
+
+def test_the_choice_takes_negatives_into_account() -> None:
+    """Speech that looks more like "no" than the weak "no" of the stream costs that word."""
+    rows = silence()
+    rows[100:106, 1] = 9
+    rows[300:306, 2] = 6
+    kept, truth, negatives = beside_speech(rows)
     _, strict = choose(kept, truth, 0.1, Decision(), negatives=[negatives], max_false=1)
     assert (strict.score.miss_percent, strict.false_per_hour) == (50, 0)
     _, loose = choose(kept, truth, 0.1, Decision(), negatives=[negatives], max_false=700)
@@ -376,16 +382,10 @@ def test_the_choice_takes_negatives_into_account() -> None:
 
 def test_every_word_can_have_a_threshold_of_its_own() -> None:
     """Speech resembles a weak "no"; a high threshold for "no" alone keeps the weak "yes"."""
-    rows, speech = silence(), silence()
+    rows = silence()
     rows[100:106, 1] = 5.2  # a weak yes
     rows[300:306, 2] = 9  # a sure no
-    for start in range(50, 550, 50):
-        speech[start : start + 6, 2] = 6.2
-    truth = [spoken("yes", 10.3, 10.8), spoken("no", 30.3, 30.8)]
-    negatives = NegativeStream(Path("speech"), [], {}, samples=60 * 16_000)
-    negatives._words.append(frozenset())
-    negatives._starts.append(0)
-    kept = result_of(rows, speech)
+    kept, truth, negatives = beside_speech(rows)
     _, one = choose(kept, truth, 0.1, Decision(), negatives=[negatives])
     assert (one.score.miss_percent, one.false_per_hour) == (50, 0)
     decision, own = choose(kept, truth, 0.1, Decision(), negatives=[negatives], per_word=True)

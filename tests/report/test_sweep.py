@@ -87,7 +87,7 @@ def test_what_the_adjustment_changed() -> None:
 def test_the_claims_of_a_report_count_the_settings_of_its_sweep(report: Report) -> None:
     own = sweep.summary(swept(report.document["facts"]["model"]["name"]))
     for point in own["points"]:
-        point["mhsa_percent"] /= 10  # cheaper than any multiple of the printed setting
+        point["mhsa_percent"] /= 10  # now below every multiple of the paper's printed setting
     rows = {row["claim"]: row["here"] for row in paper.claims({**report.document, "sweep": own})}
     assert rows["fewest MHSA MACs without loss"].startswith("2.0% (50.0×)")
     assert rows["fewest MHSA MACs for a loss of at most 4 points"].startswith("0.7%")

@@ -108,7 +108,7 @@ typedef struct {
  * of tokens is one column of the scores, with the number of its tokens. */
 typedef struct {
     int16_t x[DK_TOKENS][DK_DIM];      /* input of the layer, replaced row by row by its output */
-    int16_t keys[DK_DIM][DK_COLUMNS];  /* references of K, shifted, transposed */
+    int16_t keys[DK_DIM][DK_COLUMNS];  /* reference rows of K, shifted, as columns */
     int16_t values[DK_TOKENS][DK_DIM]; /* references of V */
     uint8_t changed[DK_TOKENS];        /* the token begins a column */
     uint16_t times[DK_COLUMNS];        /* tokens of a column */

@@ -40,7 +40,7 @@ def set_level(level: int) -> None:
 def fail(message: str) -> None:
     """Print an error as one line on stderr: a log line, if the command writes a log there."""
     logger = logging.getLogger("deltakwt")
-    if logger.level:  # set by deltakwt.logs.start_logging
+    if logger.level:  # start_logging has set it, so messages go to the log
         logger.error(one_line(message))
     else:
         _print_error_line(message)

@@ -112,7 +112,7 @@ class ListenArguments:
         typer.Option(
             "--log",
             metavar="FORMAT",
-            help="Write words and messages as a log on stderr, as services do, in this format: text"
+            help="Write words and messages to stderr as a log, for use as a service. FORMAT is text"
             " or json. Without --json, nothing is then printed on stdout.",
         ),
     ] = None

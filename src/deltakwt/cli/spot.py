@@ -69,8 +69,8 @@ def spot(
         bool,
         typer.Option(
             "--json",
-            help="Print one JSON document on stdout. --json=full adds the MACs and stored bytes"
-            " of every layer and product.",
+            help="Print one JSON document on stdout. With --json=full it also holds the MACs and"
+            " stored bytes of every layer and product.",
         ),
     ] = False,
     full: Annotated[bool, typer.Option("--full", hidden=True)] = False,  # of --json=full

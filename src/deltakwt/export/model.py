@@ -73,7 +73,7 @@ class Export:
         return quantize(self.config, self.tensors, self.fixed_scales, self.weight_bits)
 
     def thresholds(self) -> NDArray[np.int16] | None:
-        """Return the thresholds as integers (layers, 9); None if the model is dense."""
+        """Return the thresholds as integers, (layers, 9), or None if the setting is dense."""
         if self.setting.thresholds is None:
             return None
         table = fixed_thresholds(self.config, self.fixed_scales, self.setting.thresholds)

@@ -25,7 +25,7 @@ BABBLE = (3, 8)  # voices: at least 3, fewer than 8
 
 @dataclass(frozen=True)
 class TrainingSound:
-    """The sound of one split: words, and optionally speech, other sounds and rooms."""
+    """All sound of one split: words and, if given, speech, other sounds and rooms."""
 
     clips: Recordings  # words of all splits; `WordClips` says which belong to a split
     speech: Recordings = field(default_factory=Recordings)
