@@ -71,11 +71,12 @@ def test_clips_is_a_number_of_clips_in_every_verb(capsys: pytest.CaptureFixture[
         assert "this many clips" in line
 
 
-def test_every_option_names_its_value(capsys: pytest.CaptureFixture[str]) -> None:
-    """Help shows `--hours HOURS`, not `--hours <float>`."""
+def test_arguments_and_options_name_their_values(capsys: pytest.CaptureFixture[str]) -> None:
+    """Help shows `FILE` and `--hours HOURS`, not `FILE <path>` and `--hours <float>`."""
     for verb in (*VERBS, "serve http", "serve wyoming", "models import", "data get"):
         assert run(build(), [*verb.split(), "--help"]) == 0
-        options = capsys.readouterr().out.partition("\nOptions:")[2]
+        text, _, options = capsys.readouterr().out.partition("\nOptions:")
+        assert "<" not in text.partition("\nArguments:")[2], verb
         assert not re.search(r"^ +-[^ ].* <\w", options, re.MULTILINE), verb
 
 

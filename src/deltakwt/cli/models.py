@@ -70,8 +70,8 @@ def list_models(json: JsonOption = False) -> None:
 def show(model: NameArgument, json: JsonOption = False) -> None:
     """Show the shape, labels, training and profiles of a model.
 
-    The weights are read and checked. The share of the MACs of a profile depends on the sound, so it
-    is given with the mix of clips on which it was measured.
+    The weights are read and checked. Accuracy and MACs of a profile depend on the sound, so each is
+    given with the mix of clips on which it was measured.
     """
     from deltakwt.core.macs import dense_macs
     from deltakwt.weights.folder import config_document, load_profiles, load_weights
@@ -103,21 +103,24 @@ def show(model: NameArgument, json: JsonOption = False) -> None:
         rows.add_row(f"training: {key}", "see --json" if long else str(value))
     for name, profile in profiles.profiles.items():
         mark = " (default)" if name == profiles.default else ""
-        rows.add_row(f"profile {name}{mark}", _summary(profile))
+        setting, *figures = _summary(profile)
+        rows.add_row(f"profile {name}{mark}", setting)
+        for figure in figures:
+            rows.add_row("", figure)
     console().print(rows)
 
 
-def _summary(profile: Profile) -> str:
+def _summary(profile: Profile) -> list[str]:
     """Return the setting of a profile and what was measured. --json has every threshold."""
     thresholds = str(profile.setting.thresholds)
-    parts = ["thresholds for each layer" if "," in thresholds else thresholds]
-    parts.append(f"front end {profile.setting.front_end}")
+    shown = "thresholds for each layer" if "," in thresholds else thresholds
+    lines = [f"{shown}, front end {profile.setting.front_end}"]
     measured = profile.measured
     if isinstance(accuracy := measured.get("accuracy"), float):
-        parts.append(f"accuracy {accuracy:.2f}%")
+        lines.append(f"{accuracy:.2f}% right of {_mix(measured.get('mix'))}")
     if isinstance(share := measured.get("macs_percent"), float):
-        parts.append(f"{share:.2f}% of the MACs of {_mix(measured.get('cost_mix'))}")
-    return ", ".join(parts)
+        lines.append(f"{share:.2f}% of the MACs of {_mix(measured.get('cost_mix'))}")
+    return lines
 
 
 def _mix(text: object) -> str:

@@ -68,9 +68,19 @@ def _take_global_options(arguments: list[str]) -> tuple[list[str], bool]:
     return rest, "--debug" in own
 
 
+def _hide_types(command: Any) -> None:
+    """Let --help name an argument FILE, where typer from 0.27 on writes FILE <list[str]>."""
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: None
+    for inner in getattr(command, "commands", {}).values():
+        _hide_types(inner)
+
+
 def _invoke(app: typer.Typer, arguments: list[str]) -> int:
     """Parse and run. Typer's own `main` would turn a closed pipe into an error."""
     command = typer.main.get_command(app)
+    _hide_types(command)
     try:
         with command.make_context("deltakwt", arguments) as context:
             command.invoke(context)
