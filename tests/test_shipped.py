@@ -13,7 +13,8 @@ from deltakwt.core.config import KEYWORDS
 from deltakwt.core.model import load
 from deltakwt.data.speech_commands import draw
 from deltakwt.evaluate.accuracy import evaluate
-from deltakwt.train.card import with_profiles
+from deltakwt.train.card import PROFILES
+from deltakwt.train.card_figures import profiles_section, with_section
 from deltakwt.weights.registry import SHIPPED
 
 MODELS = sorted(folder.name for folder in SHIPPED.iterdir() if (folder / "config.json").is_file())
@@ -66,7 +67,8 @@ def test_accurate_is_what_runs_unless_something_else_is_said(name: str) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_a_card_shows_the_profiles_of_its_folder(name: str) -> None:
     profiles = json.loads((SHIPPED / name / "profiles.json").read_text())
-    assert card(name) == with_profiles(card(name), profiles)
+    section = profiles_section(profiles)
+    assert card(name) == with_section(card(name), PROFILES, section, "")
     assert all(f"| `{profile}` |" in card(name) for profile in profiles["profiles"])
 
 

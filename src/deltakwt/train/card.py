@@ -1,24 +1,15 @@
 """The card of a shipped model: its shape, data, licences, accuracy and limits.
 
-`ship` writes it. After `deltakwt tune` has made profiles,
-
-    python -m deltakwt.train.card FOLDER
-
-puts the profiles of the folder into it.
+`ship` writes it; `card_figures` adds what other commands measure later.
 """
 
 from __future__ import annotations
 
 import csv
-import json
-import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
-from deltakwt.core.setting import FrontEndSetting
 from deltakwt.data.sources import KEYS, DataSource
-from deltakwt.files import write_atomically
 
 Facts = dict[str, Any]
 
@@ -77,7 +68,7 @@ def _training(commands: Sequence[str], stored: Facts, log: str) -> str:
         return text
     return (
         f"{text}\n"
-        + _table(keys, ([f"{float(row[key]):.4g}" for key in keys] for row in shown))
+        + markdown_table(keys, ([f"{float(row[key]):.4g}" for key in keys] for row in shown))
         + "\nValidation: 1,000 clips, in the last fifth of a run all clips. `training.csv` has"
         " every epoch.\n"
     )
@@ -131,7 +122,7 @@ def use_of_width(name: str, width: Facts) -> str:
         f"\nOn {width['clips']} test clips: `deltakwt models width {name} --data"
         " speech_commands_test_set_v0.02`. A model that was widened by copying a KWT-1 has at most"
         f" 64 components and heads that correlate by more than 0.99.{verdict}\n\n"
-        + _table(columns, rows)
+        + markdown_table(columns, rows)
     )
 
 
@@ -160,7 +151,7 @@ def _accuracy(dense: Facts) -> str:
         for label in labels
     ]
     clips = ["clips", *(f"{dense[key]['clips']:,}" for key in titles)]
-    return "\n" + _table(("class", *titles.values()), [*rows, clips])
+    return "\n" + markdown_table(("class", *titles.values()), [*rows, clips])
 
 
 def _deltas(settings: list[Facts], control: list[Facts]) -> str:
@@ -171,12 +162,12 @@ def _deltas(settings: list[Facts], control: list[Facts]) -> str:
     text = (
         "\nOn the official test set. MACs are counted as in the paper, relative to a dense run."
         " Real noise means the 408 recorded silence clips of the test set.\n\n"
-        + _table(columns, map(_setting, settings))
+        + markdown_table(columns, map(_setting, settings))
     )
     if control:
         text += (
             "\nThe same for a model that was trained without thresholds in the loop:\n\n"
-            + _table(columns, map(_setting, control))
+            + markdown_table(columns, map(_setting, control))
         )
     return text
 
@@ -207,7 +198,7 @@ def _noise(rows: list[Facts]) -> str:
     return (
         "\nThe 4,482 spoken clips of the test set, mixed with background noises that were also used"
         " in training; dense.\n\n"
-        + _table(("signal to noise", "plain front end", "smooth_2 front end"), shown)
+        + markdown_table(("signal to noise", "plain front end", "smooth_2 front end"), shown)
     )
 
 
@@ -216,7 +207,9 @@ def _confusion(run: Facts) -> str:
     rows = [
         [f"`{true}`", *(str(n or "") for n in run["confusion"][true].values())] for true in labels
     ]
-    return "\nRows are the spoken words, columns the answers.\n\n" + _table(("", *labels), rows)
+    return "\nRows are the spoken words, columns the answers.\n\n" + markdown_table(
+        ("", *labels), rows
+    )
 
 
 LIMITS = """
@@ -234,51 +227,14 @@ Dataset for Limited-Vocabulary Speech Recognition*, 2018). The weights are under
 project, Apache-2.0.
 """
 
-
 PROFILES = "## Profiles\n"
-
-
-def with_profiles(card: str, document: Facts) -> str:
-    """Return the card with its section of profiles replaced by those of profiles.json."""
-    head, rest = card.split(PROFILES)
-    following = rest[rest.index("## ") :]
-    columns = (
-        *("profile", "front end", "words right", "unknown right", "noise right"),
-        *("MHSA MACs, words", "all MACs, words", "all MACs, real noise"),
-    )
-    rows = (_profile(name, profile) for name, profile in document["profiles"].items())
-    section = (
-        "\nThresholds that `deltakwt tune` found on the validation split, on the official test set;"
-        f" `{document['default']}` is the default. Commands and intervals: `profiles.json`.\n\n"
-        + _table(columns, rows)
-    )
-    return f"{head}{PROFILES}{section}\n{following}"
-
-
-def _profile(name: str, profile: Facts) -> list[str]:
-    groups = profile["measured"]["groups"]
-    right = (groups.get(group, {}).get("accuracy") for group in ("words", "unknown", "noise"))
-    words, noise = groups["words"], groups["noise"]
-    macs = (words["mhsa_percent"], words["macs_percent"], noise["macs_percent"])
-    return [
-        f"`{name}`",
-        str(FrontEndSetting.from_json(profile["front_end"])),
-        *("" if share is None else f"{share:.2f}%" for share in right),
-        *(f"{share:.1f}%" for share in macs),
-    ]
 
 
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:.2f}%"
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    profiles = json.loads((folder / "profiles.json").read_text())
-    card = folder / "README.md"
-    write_atomically(card, with_profiles(card.read_text(), profiles).encode())
