@@ -10,7 +10,9 @@ import pytest
 import soundfile
 from listen.speech import Speech
 
+from deltakwt.core.config import LABELS
 from deltakwt.core.model import Model, load
+from deltakwt.evaluate.streams import StreamMaterial, find_material
 
 PROJECT = Path(__file__).parent.parent.parent
 CLIPS = PROJECT / "examples" / "clips"
@@ -45,3 +47,8 @@ def make_speech() -> Callable[..., Speech]:
 @pytest.fixture(scope="session")
 def speech(make_speech: Callable[..., Speech]) -> Speech:
     return make_speech("yes", "left", "stop")
+
+
+@pytest.fixture(scope="module")
+def material(full_set: Path) -> StreamMaterial:
+    return find_material(full_set, None, LABELS, "val")
