@@ -197,7 +197,7 @@ def test_the_command_writes_scales(copied: Path, full_set: Path, deltakwt: Run) 
 
 
 def test_shipped_models_have_scales_of_their_weights() -> None:
-    for name in ("kwt-1", "kwt-3"):
+    for name in ("kwt-0", "kwt-1", "kwt-3"):
         path = registry.SHIPPED / name
         if (path / "model.safetensors").is_file():
             assert scales.load_scales(path, load_folder(path)) is not None
