@@ -1,4 +1,4 @@
-"""`deltakwt serve --http`: the command, how it stops, its mistakes, and its OpenAPI document."""
+"""`deltakwt serve http`: the command, how it stops, its mistakes, and its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
+from serve.conftest import WORDS
+from serve.http_clients import TOKEN, free_port, read
 from serve.programs import Program
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
 pytest.importorskip("httpx")
-pytest.importorskip("websockets")
 
 import httpx
-from serve.test_http import TOKEN, WORDS, free_port, read
 from websockets.asyncio.client import connect
 
 
