@@ -62,7 +62,11 @@ def test_bad_bodies_get_a_clear_answer(http_server: Server, wav: bytes) -> None:
                 assert reply.json()["error"] == code
                 assert text in reply.json()["message"]
                 assert "/tmp" not in reply.text
-            assert running.hub.refusals == {"bad-audio": 3, "too-large": 2}
+            form = {"Content-Type": "multipart/form-data; boundary=x"}
+            reply = await post(running, wav, headers=form)
+            assert (reply.status_code, reply.json()["error"]) == (400, "bad-message")
+            assert "curl --data-binary @FILE" in reply.json()["message"]
+            assert running.hub.refusals == {"bad-audio": 3, "too-large": 2, "bad-message": 1}
             assert (await post(running, wav)).status_code == 200
             assert (await get(running, "/nothing")).json()["error"] == "http"
             refused = await get(running, "/v1/spot")

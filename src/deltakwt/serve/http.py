@@ -145,6 +145,9 @@ class HttpServer:
     async def _receive(self, request: Request, file: Any) -> None:
         """Write the body into a file, within the limits of size and time."""
         limits, size = self.hub.limits, 0
+        if request.headers.get("content-type", "").startswith("multipart/"):
+            text = "send the file itself as the body, not a form: curl --data-binary @FILE"
+            raise Refused("bad-message", text)
         too_large = Refused("too-large", f"the body is larger than {limits.body} bytes")
         length = request.headers.get("content-length", "0")
         if length.isdecimal() and (len(length) > 20 or int(length) > limits.body):

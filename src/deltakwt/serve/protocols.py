@@ -19,7 +19,7 @@ from deltakwt.serve.limits import Limits, Pace, Refused
 
 HEADERS = 10  # seconds in which the headers of a request must arrive
 LINGER = 1.0  # seconds that a refused client has to read why
-READ = 8192  # bytes of frames that are taken at once; other clients wait so long
+READ = 4096  # bytes of frames that are taken at once; other clients wait so long
 
 
 class BoundedHttp(H11Protocol):
@@ -83,7 +83,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol, asyncio.BufferedProtocol):
         self._waiting: asyncio.TimerHandle | None = None  # for the rest of a message
         self._refused = False
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, _sizehint: int) -> bytearray:
         """Return the memory for the next bytes of the client."""
         return self._space
 
