@@ -132,5 +132,6 @@ def test_no_cluster_is_one_line(trained: str, tmp_path: Path) -> None:
     model = package.load(trained)
     with pytest.raises(SearchFailed, match="--ray 127.0.0.1:1: no cluster answers"):
         search_archive(model, FILES, tmp_path / "a.jsonl", ray="127.0.0.1:1")
+    assert not list(tmp_path.iterdir())
     with pytest.raises(DeltakwtError, match="--ray nonsense: not an address"):
         search_archive(model, FILES, tmp_path / "a.jsonl", ray="nonsense")

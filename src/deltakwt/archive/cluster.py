@@ -44,12 +44,8 @@ def remote_search(task: Task, files: tuple[str, ...], known: dict[int, str]) -> 
 
 def search_on_cluster(task: Task, shards: Iterator[Shard], address: str) -> Iterator[Finished]:
     """Yield the rows of every shard, in the order in which they are finished."""
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtra("--ray", "cluster") from None
+    import ray
 
-    _check_reachable(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except ValueError as error:
@@ -62,8 +58,12 @@ def search_on_cluster(task: Task, shards: Iterator[Shard], address: str) -> Iter
         ray.shutdown()
 
 
-def _check_reachable(address: str) -> None:
+def check_cluster(address: str) -> None:
     """Refuse an address at which nobody listens. Ray itself would try for minutes."""
+    try:
+        import ray  # noqa: F401
+    except ImportError:
+        raise MissingExtra("--ray", "cluster") from None
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return  # "auto": Ray finds the cluster of this machine
