@@ -202,6 +202,10 @@ def test_refusals(deltakwt: Run, tmp_path: Path, monkeypatch: Any, model: Model)
     with pytest.raises(DeltakwtError, match="no sound files were found"):
         search_archive(model, [str(tmp_path)], tmp_path / "a.jsonl")
     assert not list(tmp_path.glob("a.jsonl*"))
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(DeltakwtError, match=r"pip install .*(ray|\.\[cluster\])"):
+        search_archive(model, [str(CLIPS)], tmp_path / "a.jsonl", ray="auto")
+    assert not list(tmp_path.glob("a.jsonl*"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(DeltakwtError, match=r"pip install '(pyarrow|\.\[archive\])"):
         search_archive(model, [str(tmp_path)], tmp_path / "a.parquet")

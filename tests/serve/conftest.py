@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,3 +48,43 @@ def wav(speech: NDArray[np.float32]) -> bytes:
     file = io.BytesIO()
     soundfile.write(file, speech, 16_000, format="WAV", subtype="PCM_16")
     return file.getvalue()
+
+
+@pytest.fixture
+def wyoming_server(model: Model) -> Callable[..., Any]:
+    """Starts a Wyoming server in this process, on a port that the system chooses."""
+    from deltakwt.serve.hub import Hub
+    from deltakwt.serve.limits import Limits
+    from deltakwt.serve.wyoming import WyomingServer, serving
+
+    @asynccontextmanager
+    async def start(uri: str = "tcp://127.0.0.1:0", **limits: Any) -> AsyncIterator[WyomingServer]:
+        hub = Hub(lambda: model, Limits(**limits))
+        async with serving(hub, uri) as running:
+            yield running
+        assert not hub.clients
+        hub.close()
+
+    return start
+
+
+@pytest.fixture
+def http_server(model: Model) -> Callable[..., Any]:
+    """Starts an HTTP server in this process, on a port that the system chooses."""
+    from serve.http_clients import Running
+
+    from deltakwt.serve import http
+    from deltakwt.serve.hub import Hub
+    from deltakwt.serve.limits import Limits
+
+    @asynccontextmanager
+    async def start(
+        token: str | None = None, origins: tuple[str, ...] = (), **limits: Any
+    ) -> AsyncIterator[Running]:
+        hub = Hub(lambda: model, Limits(**limits))
+        async with http.serving(hub, "tcp://127.0.0.1:0", token, origins) as opened:
+            yield Running(hub, opened.getsockname()[1])
+        assert not hub.clients
+        hub.close()
+
+    return start

@@ -17,7 +17,7 @@ from serve.programs import Program
 pytest.importorskip("wyoming")
 pytest.importorskip("uvicorn")
 
-from deltakwt.serve import http, messages
+from deltakwt.serve import messages, protocols
 from deltakwt.serve.hub import METRICS
 from deltakwt.serve.limits import Limits
 
@@ -29,7 +29,7 @@ def test_the_table_of_limits() -> None:
     rows = [row.split("|") for row in re.findall(r"^\| (.*) \|$", section, re.M)][1:]
     values = [float(row[2]) for row in rows]
     defaults = [getattr(Limits(), field.name) for field in fields(Limits)]
-    assert values == [*defaults, messages.HEADER, http.HEADERS]
+    assert values == [*defaults, messages.HEADER, protocols.HEADERS]
 
 
 def test_the_options_have_the_same_defaults(deltakwt: Run) -> None:

@@ -1,110 +1,31 @@
-"""The HTTP server: real requests and WebSockets to a real server on this machine."""
+"""The HTTP server: real requests to a real server on this machine."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import json
 import re
-import socket
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
 import soundfile
 from conftest import CLIPS
-from numpy.typing import NDArray
-
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-pytest.importorskip("httpx")
-pytest.importorskip("websockets")
-
-import httpx
-import websockets
+from serve.conftest import WORDS
+from serve.http_clients import TOKEN, Server, get, post
+from websockets import InvalidStatus
 from websockets.asyncio.client import connect
 
-from deltakwt import Model
-from deltakwt.serve import http
-from deltakwt.serve.hub import Hub
-from deltakwt.serve.limits import Limits
-
-WORDS = ["yes", "left", "stop"]
-TOKEN = "a-token-of-some-length"
-Server = Callable[..., Any]
-Sound = NDArray[np.float32]
+from deltakwt.serve import protocols
 
 
-class Running:
-    """A server in this process."""
-
-    def __init__(self, hub: Hub, port: int) -> None:
-        self.hub, self.port = hub, port
-        self.url = f"http://127.0.0.1:{port}"
-        self.web = f"ws://127.0.0.1:{port}/v1/listen"
-
-
-@pytest.fixture
-def server(model: Model) -> Server:
-    @asynccontextmanager
-    async def start(
-        token: str | None = None, origins: tuple[str, ...] = (), **limits: Any
-    ) -> AsyncIterator[Running]:
-        hub = Hub(lambda: model, Limits(**limits))
-        async with http.serving(hub, "tcp://127.0.0.1:0", token, origins) as opened:
-            yield Running(hub, opened.getsockname()[1])
-        assert not hub.clients
-        hub.close()
-
-    return start
-
-
-async def post(running: Running, body: Any, **options: Any) -> Any:
-    async with httpx.AsyncClient(timeout=60) as client:
-        return await client.post(f"{running.url}/v1/spot", content=body, **options)
-
-
-async def get(running: Running, path: str, **options: Any) -> Any:
-    async with httpx.AsyncClient(timeout=60) as client:
-        return await client.get(running.url + path, **options)
-
-
-async def read(web: Any) -> list[Any]:
-    """Return all messages that arrive before the connection is closed."""
-    messages = []
-    with contextlib.suppress(websockets.ConnectionClosed):
-        while True:
-            messages.append(json.loads(await web.recv()))
-    return messages
-
-
-async def stream(running: Running, pcm: bytes, query: str = "", size: int = 3200) -> list[Any]:
-    """Send a stream over a WebSocket and return all messages of the server."""
-    async with connect(running.web + query) as web:
-        for at in range(0, len(pcm), size):
-            await web.send(pcm[at : at + size])
-        await web.send("end")
-        return await read(web)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
-def labels(messages: list[Any]) -> list[str]:
-    return [message["label"] for message in messages if message.get("type") == "word"]
-
-
-def test_post_a_file(server: Server, wav: bytes) -> None:
+def test_post_a_file(http_server: Server, wav: bytes) -> None:
     flac = (CLIPS / "sentence.flac").read_bytes()
 
     async def run() -> None:
-        async with server() as running:
+        async with http_server() as running:
             reply = await post(running, wav)
             assert reply.status_code == 200
             found = reply.json()
@@ -121,13 +42,13 @@ def test_post_a_file(server: Server, wav: bytes) -> None:
     asyncio.run(run())
 
 
-def test_bad_bodies_get_a_clear_answer(server: Server, wav: bytes) -> None:
+def test_bad_bodies_get_a_clear_answer(http_server: Server, wav: bytes) -> None:
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(20):
             yield bytes(20_000)  # no content-length
 
     async def run() -> None:
-        async with server(body=300_000) as running:
+        async with http_server(body=300_000) as running:
             cases = [
                 (b"", 400, "bad-audio", "body: empty file"),
                 (b"not a sound" * 99, 400, "bad-audio", "body: not readable as sound"),
@@ -141,7 +62,11 @@ def test_bad_bodies_get_a_clear_answer(server: Server, wav: bytes) -> None:
                 assert reply.json()["error"] == code
                 assert text in reply.json()["message"]
                 assert "/tmp" not in reply.text
-            assert running.hub.refusals == {"bad-audio": 3, "too-large": 2}
+            form = {"Content-Type": "multipart/form-data; boundary=x"}
+            reply = await post(running, wav, headers=form)
+            assert (reply.status_code, reply.json()["error"]) == (400, "bad-message")
+            assert "curl --data-binary @FILE" in reply.json()["message"]
+            assert running.hub.refusals == {"bad-audio": 3, "too-large": 2, "bad-message": 1}
             assert (await post(running, wav)).status_code == 200
             assert (await get(running, "/nothing")).json()["error"] == "http"
             refused = await get(running, "/v1/spot")
@@ -150,7 +75,7 @@ def test_bad_bodies_get_a_clear_answer(server: Server, wav: bytes) -> None:
     asyncio.run(run())
 
 
-def test_time_limits(server: Server, wav: bytes) -> None:
+def test_time_limits(http_server: Server, wav: bytes) -> None:
     """A slow body, a file that takes too long, and headers that never end."""
     hours = io.BytesIO()
     soundfile.write(hours, np.zeros(40_000_000, np.int16), 16_000, format="FLAC")
@@ -162,7 +87,7 @@ def test_time_limits(server: Server, wav: bytes) -> None:
             yield bytes([byte])
 
     async def run() -> None:
-        async with server(seconds=0.5) as running:
+        async with http_server(seconds=0.5) as running:
             slow, long = await asyncio.gather(
                 post(running, trickle()), post(running, hours.getvalue())
             )
@@ -174,12 +99,12 @@ def test_time_limits(server: Server, wav: bytes) -> None:
 
 
 def test_a_request_that_never_begins_is_dropped(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    http_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "HEADERS", 0.3)
+    monkeypatch.setattr(protocols, "HEADERS", 0.3)
 
     async def run() -> None:
-        async with server() as running:
+        async with http_server() as running:
             begun = time.monotonic()
             for start in (b"", b"GET /healthz HTTP/1.1\r\nX: "):
                 reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
@@ -197,127 +122,22 @@ def test_a_request_that_never_begins_is_dropped(
     asyncio.run(run())
 
 
-def test_a_websocket_stream(server: Server, pcm: bytes, speech: Sound) -> None:
-    stereo = np.repeat(speech[:, None], 2, axis=1).astype("<f4").tobytes()
-
-    async def run() -> None:
-        async with server() as running:
-            messages = await stream(running, pcm)
-            assert messages[0]["type"] == "ready"
-            assert "yes" in messages[0]["words"]
-            assert labels(messages) == WORDS
-            assert messages[-1] == {"type": "end", "seconds": 8.0, "words": 3}
-            found = await stream(running, stereo, "?format=f32&channels=2&words=no,left", 64_000)
-            assert labels(found) == ["left"]
-            assert set(found[1]) == {"type", "label", "score", "start", "end", "time", "wall_time"}
-
-    asyncio.run(run())
-
-
-def test_twenty_websockets_and_a_post_at_once(server: Server, pcm: bytes, wav: bytes) -> None:
-    async def run() -> None:
-        async with server() as running:
-            streams = [stream(running, pcm) for _ in range(20)]
-            reply, *found = await asyncio.gather(post(running, wav), *streams)
-            assert [labels(messages) for messages in found] == [WORDS] * 20
-            assert len(reply.json()["events"]) == 3
-
-    asyncio.run(run())
-
-
-BAD = {
-    "?rate=9e9": ("bad-audio", "whole numbers"),
-    "?rate=5": ("bad-audio", "rate 5: must be 1000 to"),
-    "?rate=²": ("bad-audio", "whole numbers"),
-    "?channels=999": ("bad-audio", "channels 999: must be 1 to"),
-    "?format=mp3": ("bad-audio", "sample format 'mp3'"),
-    "?words=hey": ("bad-names", "'hey' is not known"),
-}
-
-
-def test_bad_websockets_get_the_reason_and_others_are_not_affected(
-    server: Server, pcm: bytes
-) -> None:
-    async def talk(running: Running, query: str, *messages: Any) -> tuple[Any, int]:
-        async with connect(running.web + query) as web:
-            with contextlib.suppress(websockets.ConnectionClosed):
-                for message in messages:
-                    await web.send(message)
-            received = await read(web)
-            return (received[-1] if received else None), web.close_code
-
-    async def run() -> None:
-        async with server(message=100_000, idle=3.0, ahead=30.0) as running:
-            listening = asyncio.create_task(stream(running, pcm))
-            for query, (code, text) in BAD.items():
-                last, closed = await talk(running, query)
-                assert (last["error"], closed) == (code, 1008), query
-                assert text in last["message"]
-            nan = np.full(1600, np.nan, "<f4").tobytes()
-            cases = [
-                ("", [bytes(3)], "bad-audio"),
-                ("", ["hello"], "bad-message"),
-                ("?format=f32", [nan, nan], "bad-audio"),
-                ("", [bytes(64_000)] * 30, "flood"),
-                ("", [], "idle"),
-            ]
-            for query, messages, code in cases:
-                last, closed = await talk(running, query, *messages)
-                assert (last["error"], closed) == (code, 1008)
-            assert (await talk(running, "", bytes(200_000)))[1] == 1009  # larger than allowed
-            assert labels(await listening) == WORDS
-            assert labels(await stream(running, pcm)) == WORDS
-
-    asyncio.run(run())
-
-
-def test_too_many_clients(server: Server, pcm: bytes, wav: bytes) -> None:
-    async def run() -> None:
-        async with server(clients=1) as running, connect(running.web) as web:
-            await web.recv()
-            refused = await post(running, wav)
-            assert (refused.status_code, refused.json()["error"]) == (503, "busy")
-            with pytest.raises(websockets.InvalidStatus, match="503"):
-                await connect(running.web)
-            assert (await get(running, "/healthz")).status_code == 200
-            assert running.hub.refusals == {"busy": 2}
-            await web.send(pcm)
-            await web.send("end")
-            assert len(await read(web)) == 4
-
-    asyncio.run(run())
-
-
-def test_a_client_that_vanishes_frees_its_place(server: Server, pcm: bytes) -> None:
-    async def run() -> None:
-        async with server(clients=1) as running:
-            for number in range(1, 4):
-                web = await connect(running.web)
-                await web.send(pcm[:100_000])
-                web.transport.abort()
-                while running.hub.connections < number or running.hub.clients:
-                    await asyncio.sleep(0.01)
-            assert labels(await stream(running, pcm)) == WORDS
-
-    asyncio.run(run())
-
-
-def test_the_token_and_the_origin(server: Server, wav: bytes) -> None:
+def test_the_token_and_the_origin(http_server: Server, wav: bytes) -> None:
     header = {"Authorization": f"Bearer {TOKEN}"}
 
     async def run() -> None:
-        async with server(token=TOKEN, origins=("https://good.example",)) as running:
+        async with http_server(token=TOKEN, origins=("https://good.example",)) as running:
             for bad in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
                 reply = await post(running, wav, headers=bad)
                 assert (reply.status_code, reply.json()["error"]) == (401, "token")
                 assert (await get(running, "/metrics", headers=bad)).status_code == 401
-                with pytest.raises(websockets.InvalidStatus, match="401"):
+                with pytest.raises(InvalidStatus, match="401"):
                     await connect(running.web, additional_headers=bad)
             assert (await get(running, "/healthz")).json() == {"status": "ok"}
             assert (await post(running, wav, headers=header)).status_code == 200
             evil = {**header, "Origin": "https://evil.example"}
             assert (await post(running, wav, headers=evil)).status_code == 403
-            with pytest.raises(websockets.InvalidStatus, match="403"):
+            with pytest.raises(InvalidStatus, match="403"):
                 await connect(running.web, additional_headers=evil)
             good = {**header, "Origin": "https://good.example"}
             async with connect(running.web, additional_headers=good) as web:
@@ -326,12 +146,12 @@ def test_the_token_and_the_origin(server: Server, wav: bytes) -> None:
     asyncio.run(run())
 
 
-def test_metrics(server: Server, pcm: bytes, wav: bytes) -> None:
+def test_metrics(http_server: Server, pcm: bytes, wav: bytes) -> None:
     def value(text: str, name: str) -> float:
         return float(re.findall(rf"^deltakwt_{re.escape(name)} (\S+)$", text, re.M)[0])
 
     async def run() -> None:
-        async with server() as running:
+        async with http_server() as running:
             async with connect(running.web) as web:
                 await web.send(pcm)
                 for _ in range(3):  # ready and two words: the stream has not ended

@@ -1,10 +1,12 @@
-"""`deltakwt serve --http`: the command, how it stops, its mistakes, and its OpenAPI document."""
+"""`deltakwt serve http`: the command, how it stops, its mistakes, and its OpenAPI document."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,16 +14,16 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
+from serve.conftest import WORDS
+from serve.http_clients import TOKEN, free_port, read
 from serve.programs import Program
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
 pytest.importorskip("httpx")
-pytest.importorskip("websockets")
 
 import httpx
-from serve.test_http import TOKEN, WORDS, free_port, read
 from websockets.asyncio.client import connect
+
+from deltakwt.weights.registry import resolve
 
 
 @pytest.mark.parametrize("token", [None, TOKEN])
@@ -74,6 +76,32 @@ def test_the_command(trained: str, pcm: bytes, wav: bytes, tmp_path: Path) -> No
     assert code == 0
     assert program.lines()[-1]["message"] == "stopped"
     assert not path.exists()
+
+
+def test_sighup_reads_the_settings_again(trained: str, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(resolve(trained), folder)
+    port = free_port()
+    program = Program("http", "--uri", f"tcp://127.0.0.1:{port}", "--model", str(folder))
+
+    def setting() -> str:
+        return str(httpx.get(f"http://127.0.0.1:{port}/v1/words", timeout=60).json()["setting"])
+
+    try:
+        program.wait_for("ready")
+        assert setting() != "fast"
+        profiles = json.loads((folder / "profiles.json").read_text())
+        (folder / "profiles.json").write_text(json.dumps(profiles | {"default": "fast"}))
+        program.process.send_signal(signal.SIGHUP)
+        assert program.wait_for("reloaded")["setting"] == "fast"
+        assert setting() == "fast"
+        (folder / "profiles.json").write_text("nonsense")
+        program.process.send_signal(signal.SIGHUP)
+        failed = program.wait_for("reload failed; the old model stays")
+        assert "profiles.json: not valid JSON" in failed["error"]
+        assert setting() == "fast"
+    finally:
+        assert program.stop() == 0
 
 
 def test_a_server_stops_while_clients_are_connected(trained: str, pcm: bytes) -> None:

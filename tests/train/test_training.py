@@ -162,7 +162,7 @@ def test_two_processes_by_torchrun_train_the_same_model(speech_plan: Plan, tmp_p
     command += ["--nproc-per-node", "2", str(script), json.dumps(speech_plan.to_json())]
     command += [str(tmp_path / "two"), str(tmp_path / "audio")]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run(command, check=True, env=environment, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, env=environment, capture_output=True, timeout=300)
     together = load_folder(tmp_path / "two")
     for name, tensor in alone.tensors.items():
         np.testing.assert_allclose(together.tensors[name], tensor, atol=5e-4)

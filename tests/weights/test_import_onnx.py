@@ -41,7 +41,9 @@ def test_an_export_of_torch_gives_its_logits(kind: str, opset: int, tmp_path: Pa
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(net, (sample,), str(path), opset_version=opset, dynamo=False)
-    import_model(path, tmp_path / "model")
+    found = import_model(path, tmp_path / "model")
+    assert found.difference is not None
+    assert found.difference < 1e-3
     torch_models.assert_same_logits(net, tmp_path / "model")
 
 
@@ -82,12 +84,17 @@ def huge(model: Any) -> None:
     model.graph.initializer.append(size)
 
 
+def four_clips(model: Any) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 4
+
+
 REFUSED = {
     "another activation": (lambda: changed(relu), "gives other logits than a KWT"),
     "another place of the norms": (lambda: changed(norm_elsewhere), "gives other logits"),
     "weights outside": (lambda: changed(outside), "its weights are in another file"),
     "a loop": (lambda: changed(loop), "operator Loop"),
     "a huge constant": (lambda: changed(huge), "a result of more than"),
+    "a fixed batch": (lambda: changed(four_clips), "it takes 4 clips at once; export it with one"),
     "garbage": (lambda: b"garbage" * 9, "not an ONNX file"),
     "nothing": (lambda: b"", "0 inputs"),
     "sound instead of features": (

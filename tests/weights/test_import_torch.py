@@ -81,6 +81,15 @@ def test_a_safetensors_file_and_a_check_of_its_logits(tmp_path: Path) -> None:
     assert not (tmp_path / "n").exists()
 
 
+def test_a_safetensors_file_of_half_the_bits_is_refused(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    state = {n: t.bfloat16().clone() for n, t in randomised(Encoder()).state_dict().items()}
+    save_file(state, tmp_path / "kwt.safetensors")
+    with pytest.raises(DeltakwtError, match="is BF16; save it as float32"):
+        import_model(tmp_path / "kwt.safetensors", tmp_path / "model")
+
+
 def test_one_head_of_the_full_width_has_no_projection(tmp_path: Path) -> None:
     net = randomised(Lists(heads=1))
     torch.save(net.state_dict(), tmp_path / "kwt.pt")

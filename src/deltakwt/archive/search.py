@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deltakwt.archive.cluster import search_on_cluster
+from deltakwt.archive.cluster import check_cluster, search_on_cluster
 from deltakwt.archive.output import check_output, write_output
 from deltakwt.archive.plan import VERSION, Document, Shard, Work, find_files
 from deltakwt.archive.pool import search_here
@@ -53,6 +53,8 @@ def search_archive(
     0 workers means one per core. An interrupted search goes on with the same call.
     """
     check_output(out)
+    if ray is not None:
+        check_cluster(ray)
     if model.source is None:
         raise DeltakwtError(f"model {model.name}: made in memory; save it as a folder first")
     task = Task(model.source, model.name, model.setting, model.arithmetic)

@@ -268,7 +268,7 @@ def import_file(
         console().print(_tensor_table(found.rows))
     say(f"{out}: {parameters:,} parameters, width {weights.config.dim}")
     if found.difference is not None:
-        say(f"{check}: logits agree, largest difference {found.difference:.2g}")
+        say(f"{check or file}: logits agree, largest difference {found.difference:.2g}")
     for text in found.notes:
         note(f"assumed: {text}")
 

@@ -21,7 +21,6 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from deltakwt.audio import blocks
 from deltakwt.core.config import SAMPLE_RATE
@@ -31,11 +30,11 @@ from deltakwt.logs import log, notify
 from deltakwt.serve.hub import Hub, event_json
 from deltakwt.serve.limits import Refused
 from deltakwt.serve.openapi import document
+from deltakwt.serve.protocols import BoundedHttp, BoundedWebSocket
 from deltakwt.serve.service import close_socket, is_local, open_socket, service
 from deltakwt.serve.websocket import Listener
 
 STATUS = {"busy": 503, "slow": 503, "too-large": 413, "stall": 408, "token": 401, "origin": 403}
-HEADERS = 10  # seconds in which the headers of a request must arrive
 EXTRA_CONNECTIONS = 32  # beyond the clients: for monitors, and to say that the server is busy
 GRACE = 5  # seconds that requests have when the server stops
 MIN_TOKEN = 16  # characters
@@ -146,6 +145,9 @@ class HttpServer:
     async def _receive(self, request: Request, file: Any) -> None:
         """Write the body into a file, within the limits of size and time."""
         limits, size = self.hub.limits, 0
+        if request.headers.get("content-type", "").startswith("multipart/"):
+            text = "send the file itself as the body, not a form: curl --data-binary @FILE"
+            raise Refused("bad-message", text)
         too_large = Refused("too-large", f"the body is larger than {limits.body} bytes")
         length = request.headers.get("content-length", "0")
         if length.isdecimal() and (len(length) > 20 or int(length) > limits.body):
@@ -210,26 +212,6 @@ async def _http_error(_request: Request, error: Exception) -> Response:
     return JSONResponse(body, error.status_code, error.headers)
 
 
-class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 that hangs up on clients whose request does not begin in time."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect_request()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._expect_request()
-
-    def _expect_request(self) -> None:
-        self.loop.call_later(HEADERS, self._hang_up_unless_after, self.cycle)
-
-    def _hang_up_unless_after(self, last: object) -> None:
-        is_waiting = self in self.connections and self.cycle is last
-        if is_waiting and (self.cycle is None or self.cycle.response_complete):
-            self.transport.abort()
-
-
 class QuietServer(uvicorn.Server):
     """A uvicorn server that leaves the signals to `service`."""
 
@@ -259,8 +241,8 @@ async def serving(
         check_token(token, opened)
         config = uvicorn.Config(
             HttpServer(hub, token, origins).app,
-            http=BoundedProtocol,
-            ws="websockets-sansio",
+            http=BoundedHttp,
+            ws=type("LimitedWebSocket", (BoundedWebSocket,), {"limits": hub.limits}),
             ws_max_size=hub.limits.message,
             ws_per_message_deflate=False,
             lifespan="off",

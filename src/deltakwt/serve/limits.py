@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields
 
 from deltakwt.core.errors import DeltakwtError
 
-MESSAGE_COST = 0.005  # seconds of sound that a message counts as at least
+SOUND_COST = 0.005  # seconds of sound that a message with sound counts as at least
+OTHER_COST = 0.1  # and a message without
 
 
 @dataclass(frozen=True)
@@ -44,22 +45,23 @@ class Refused(Exception):
 class Pace:
     """Measures how far a client is ahead of real time.
 
-    Sound adds to the level and time takes from it. Every message counts as a few milliseconds at
-    least, so that a flood of messages without sound is a flood too.
+    Sound adds to the level and time takes from it. Messages with little sound or none count as a
+    little, so that a flood of them is a flood too.
     """
 
     def __init__(self, limit: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit, self._clock = limit, clock
         self._level, self._last = 0.0, clock()
 
-    def add(self, seconds: float = 0.0) -> None:
-        """Count one message with so much sound."""
+    def add(self, seconds: float | None = None) -> None:
+        """Count one message with so much sound, or without sound."""
         now = self._clock()
-        self._level = max(0.0, self._level - (now - self._last)) + max(seconds, MESSAGE_COST)
+        cost = OTHER_COST if seconds is None else max(seconds, SOUND_COST)
+        self._level = max(0.0, self._level - (now - self._last)) + cost
         self._last = now
         if self._limit and self._level > self._limit:
             raise Refused(
                 "flood",
-                f"sent more than {self._limit:g} s of sound ahead of real time; send more slowly"
-                " or raise --max-ahead",
+                f"sound or messages came more than {self._limit:g} s ahead of real time; send more"
+                " slowly or raise --max-ahead",
             )

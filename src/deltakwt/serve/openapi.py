@@ -108,7 +108,8 @@ def _spot(limits: Limits) -> dict[str, Any]:
         "operationId": "spot",
         "summary": "Find the words in a sound file.",
         "description": "The body is the file itself: WAV, FLAC, Ogg, MP3 and whatever else"
-        f" libsndfile reads, of at most {limits.body} bytes. Its content type is not looked at.",
+        f" libsndfile reads, of at most {limits.body} bytes. It may have any content type; a form"
+        " (multipart) is refused.",
         "requestBody": {
             "required": True,
             "content": {"application/octet-stream": {"schema": {"maxLength": limits.body}}},

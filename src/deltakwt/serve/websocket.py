@@ -60,6 +60,7 @@ class Listener:
 
     async def _read(self) -> None:
         while True:
+            await asyncio.sleep(0)  # others get their turn, however many messages wait here
             message = await self._receive()
             if message.get("text") == "end":
                 await self._buffer.end()
@@ -81,6 +82,8 @@ class Listener:
             raise Refused("idle", f"no message for {idle:g} s") from None
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1006))
+        if "refused" in message:  # by the connection: see protocols.py
+            raise message["refused"]
         return dict(message)
 
     async def _find(self) -> None:

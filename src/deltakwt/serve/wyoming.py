@@ -66,6 +66,7 @@ class Client:
             async with asyncio.TaskGroup() as tasks:
                 while message := await read_message(self.reader, self.hub.limits):
                     await self._take(message, tasks)
+                    await asyncio.sleep(0)  # others get their turn, however many messages wait
                 await self._end_stream()  # a client that only closed its sending side gets the rest
         except* Refused as group:
             refused = group.exceptions[0]

@@ -149,7 +149,7 @@ def _check_facts(study: optuna.Study, name: str, facts: dict[str, Any], created:
         if theirs.get(key) != value:
             raise DeltakwtError(
                 f"study {name}: is of another {key} ({theirs.get(key)}, here {value});"
-                " choose another --study"
+                " give the same, or choose another --study"
             )
 
 

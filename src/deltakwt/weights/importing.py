@@ -44,7 +44,7 @@ class Imported:
     weights: Weights
     rows: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    difference: float | None = None  # largest, of the logits of --check
+    difference: float | None = None  # largest, of the logits of --check or of an ONNX graph
 
 
 def import_model(
@@ -72,7 +72,7 @@ def import_model(
     for name, tensor in mapped.tensors.items():
         if not np.isfinite(tensor).all():
             raise DeltakwtError(f"{file}: tensor {name} holds NaN or infinity")
-    difference = None if check is None else _compare(mapped, check)
+    difference = mapped.difference if check is None else _compare(mapped, check)
     facts = {"source": "imported", "file": file.name}
     weights = Weights(mapped.config, mapped.tensors, facts)
     _write(folder, weights, file)
@@ -100,11 +100,14 @@ def read_tensors(file: Path) -> dict[str, NDArray[np.float32]]:
         header = int.from_bytes(opened.read(8), "little")
     if size > MAX_FILE_BYTES or header > MAX_HEADER_BYTES:
         raise DeltakwtError(f"{file}: damaged, or larger than {MAX_FILE_BYTES} bytes")
-    kinds = ("F64", "F32", "F16")
     try:
         with safe_open(file, framework="numpy") as tensors:
-            names = [n for n in list(tensors.keys()) if tensors.get_slice(n).get_dtype() in kinds]
-            return {n: np.ascontiguousarray(tensors.get_tensor(n), np.float32) for n in names}
+            kinds = {n: tensors.get_slice(n).get_dtype() for n in list(tensors.keys())}
+            for name, kind in kinds.items():
+                if kind.startswith(("BF", "F8")):
+                    raise DeltakwtError(f"{file}: {name} is {kind}; save it as float32")
+            floats = [name for name, kind in kinds.items() if kind in ("F64", "F32", "F16")]
+            return {n: np.ascontiguousarray(tensors.get_tensor(n), np.float32) for n in floats}
     except (SafetensorError, OSError) as error:
         raise DeltakwtError(f"{file}: damaged: {error}") from error
 

@@ -53,6 +53,7 @@ class Mapped:
     tensors: Tensors
     rows: list[Row]
     notes: list[str] = field(default_factory=list)  # what the weights alone cannot tell
+    difference: float | None = None  # largest, of the logits of the file's own graph
 
 
 def map_tensors(

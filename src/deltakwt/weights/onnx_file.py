@@ -82,7 +82,7 @@ def read_onnx(path: Path, labels: tuple[str, ...] | None) -> Mapped:
             f"{path}: its graph gives other logits than a KWT with its weights (they differ by up"
             f" to {difference:.3g}): it does not compute LN(x + f(x)) with GELU"
         )
-    mapped.notes.append(f"its graph and deltakwt differ by {difference:.1g} in the logits")
+    mapped.difference = difference
     return mapped
 
 
@@ -223,6 +223,8 @@ def _attribute(attribute: Any) -> Any:
 def _arranged(entry: Any, features: Array) -> Array:
     """Return features (98, 40) in the shape of the graph's input; unknown sizes are 1."""
     shape = [int(d.dim_value) or 1 for d in entry.type.tensor_type.shape.dim]
+    if len(shape) > 2 and shape[0] > 1 and sorted(shape[-2:]) == [FEATURES, FRAMES]:
+        raise Unsupported(f"it takes {shape[0]} clips at once; export it with one, or any number")
     if sorted(n for n in shape if n != 1) != [FEATURES, FRAMES]:
         raise Unsupported(
             f"its input has the shape {shape}, expected {FRAMES} frames of {FEATURES} features"
