@@ -86,8 +86,12 @@ def _run(run: Facts) -> str:
         text += " taken for a keyword."
     if plan["teachers"]:
         names = ", ".join(f"`{name}`" for name in plan["teachers"])
-        text += f" Teacher: {names}, whose answers to the clean clips are"
-        text += f" {100 * plan['teacher_share']:.0f}% of the loss on keywords."
+        # The answers to the examples of a bank count everywhere, others only on keywords.
+        answered = "clean clips are", " on keywords"
+        if plan.get("bank"):
+            answered = f"{plan['bank']:,} augmented examples are", ""
+        text += f" Teacher: {names}, whose answers to the {answered[0]}"
+        text += f" {100 * plan['teacher_share']:.0f}% of the loss{answered[1]}."
     if plan.get("layerwise"):
         text += f" The first {100 * plan['layerwise']:.0f}% of the run was layer-wise distillation."
     if plan.get("hints"):
