@@ -6,9 +6,7 @@ given as floats are rounded to 16 bits first.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -172,14 +170,15 @@ class FixedEngine(Engine):
     def batch(self, clips: ArrayLike, setting: Setting = DENSE, threads: int = 0) -> FixedBatch:
         """Run many clips: audio (n, 16000), or features (n, 98, 40), on `threads` threads.
 
-        0 threads means one per core. The front end of the setting applies to audio only.
+        0 threads means one per core. If the system refuses a thread, fewer are used. The front end
+        of the setting applies to audio only.
         """
         array, count = np.asarray(clips), whole(threads, "threads")
         if not isinstance(setting, Setting):
             raise DeltakwtError(f"setting {setting!r}: must be a Setting")
         shape = (self.config.frames, self.config.features)
         if array.ndim == 2 and array.shape[1] == CLIP_SAMPLES:
-            array = self._batch_features(array, setting, count)
+            array = self.frontend.batch(array, setting.front_end, count)
         if array.shape[1:] != shape:
             raise DeltakwtError(
                 f"batch of shape {array.shape}: give audio (n, {CLIP_SAMPLES}) or features"
@@ -192,19 +191,6 @@ class FixedEngine(Engine):
         if is_dense:
             return FixedBatch(self._floats(logits), None, None, peaks)
         return FixedBatch(self._floats(logits), macs, nonzeros, peaks)
-
-    def _batch_features(
-        self, sounds: NDArray[np.generic], setting: Setting, threads: int
-    ) -> NDArray[np.int16]:
-        """Return the 16-bit features (n, frames, 40) of sounds (n, 16000)."""
-
-        def one(sound: NDArray[np.generic]) -> NDArray[np.int16]:
-            return self.quantized(self.features(sound, setting.front_end))
-
-        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-            rows = list(pool.map(one, sounds))  # the native front end releases the lock
-        shape = (len(rows), self.config.frames, self.config.features)
-        return np.array(rows, np.int16).reshape(shape)
 
     def quantized(self, features: ArrayLike) -> NDArray[np.int16]:
         """Return features in 16 bits; those that are int16 already are returned as they are."""

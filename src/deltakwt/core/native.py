@@ -51,6 +51,17 @@ class FrontEnd:
         with native_errors():
             return self._native.features(sound, *front_end_values(front_end))
 
+    def batch(
+        self, sounds: ArrayLike, front_end: FrontEndSetting = PLAIN, threads: int = 0
+    ) -> Floats:
+        """Return features (n, frames, 40) of sounds (n, samples), computed on `threads` threads.
+
+        0 threads means one per core. If the system refuses a thread, fewer are used.
+        """
+        array = as_floats(sounds, "sounds")
+        with native_errors():
+            return self._native.batch(array, *front_end_values(front_end), threads)
+
     def stream(self, front_end: FrontEndSetting = PLAIN) -> FeatureStream:
         """Return a stream that computes features from blocks of samples."""
         return FeatureStream(self, front_end)
