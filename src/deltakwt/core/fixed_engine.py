@@ -15,18 +15,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltakwt import _native
 from deltakwt.core.config import CLIP_SAMPLES, Config
-from deltakwt.core.engine import Batch, Engine, Outcome, Run, RunnerOptions, whole
+from deltakwt.core.engine import Batch, Engine, Outcome, Run, RunnerOptions
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed import PEAK_LIMITS, FixedLayer, FixedWeights
 from deltakwt.core.fixed_scales import Scales, fixed_thresholds, quantize
 from deltakwt.core.native import (
     Floats,
     FrontEnd,
+    as_array,
     as_floats,
     choose_isa,
     front_end_values,
     model_sizes,
     native_errors,
+    whole,
 )
 from deltakwt.core.setting import DENSE, FrontEndSetting, Setting, Thresholds
 
@@ -108,7 +110,7 @@ class FixedEngine(Engine):
 
     def run(self, features: ArrayLike, thresholds: Thresholds | None) -> Outcome:
         """Return logits and counts of features (frames, 40); None runs the dense model."""
-        if np.asarray(features).dtype == np.int16:
+        if as_array(features, "features").dtype == np.int16:
             found = self.delta(features, thresholds or Thresholds())
             if thresholds is None:
                 return Outcome(found.logits, None, None, found.saturated)
@@ -173,7 +175,7 @@ class FixedEngine(Engine):
         0 threads means one per core. If the system refuses a thread, fewer are used. The front end
         of the setting applies to audio only.
         """
-        array, count = np.asarray(clips), whole(threads, "threads")
+        array, count = as_array(clips, "batch"), whole(threads, "threads")
         if not isinstance(setting, Setting):
             raise DeltakwtError(f"setting {setting!r}: must be a Setting")
         shape = (self.config.frames, self.config.features)
@@ -194,7 +196,7 @@ class FixedEngine(Engine):
 
     def quantized(self, features: ArrayLike) -> NDArray[np.int16]:
         """Return features in 16 bits; those that are int16 already are returned as they are."""
-        array = np.asarray(features)
+        array = as_array(features, "features")
         if array.dtype == np.int16:
             return np.ascontiguousarray(array)
         floats = as_floats(array, "features")

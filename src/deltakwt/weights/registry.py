@@ -152,7 +152,8 @@ def load_model(name_or_path: str | os.PathLike[str], arithmetic: str | None = No
 
 def _engine(path: Path, weights: Weights, arithmetic: str | None, name: str) -> Engine:
     """Return the engine of the wanted arithmetic."""
-    if arithmetic not in (None, *ARITHMETIC_NAMES):
+    is_name = arithmetic is None or isinstance(arithmetic, str)
+    if not is_name or arithmetic not in (None, *ARITHMETIC_NAMES):
         raise DeltakwtError(
             f"arithmetic {arithmetic!r}: must be one of {', '.join(ARITHMETIC_NAMES)}"
         )
