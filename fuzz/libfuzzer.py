@@ -1,7 +1,8 @@
 """The fuzz targets in C: built by clang with libFuzzer and the sanitizers, and run as programs.
 
 fuzz/native/TARGET.c has the function `LLVMFuzzerTestOneInput`. The targets fuzz the public C
-interface, streams, the decision rule, model files, and a small model exported as C.
+interface, streams, listening, the decision rule, model and sound files, and a small model exported
+as C.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a target in Python instruments deltakwt when it is first imported
+    from deltakwt.export.model import Export
 
 HERE = Path(__file__).parent
 BUILD = HERE.parent / "build" / "fuzz" / "native"
@@ -56,15 +61,14 @@ def replay(name: str, corpus: Path) -> None:
         raise RuntimeError(done.stderr[-4000:])
 
 
-def _export(folder: Path) -> None:
-    """Export a small random model as C."""
+def small_export(kind: str) -> Export:
+    """Return a small random model in fixed point with its rule, ready to be exported."""
     import numpy as np
 
     from deltakwt.core.config import Config
     from deltakwt.core.engine import Engine
     from deltakwt.core.fixed_scales import calibrate
     from deltakwt.core.setting import FrontEndSetting, Setting, Thresholds
-    from deltakwt.export.folder import write_folder
     from deltakwt.export.model import Export
     from deltakwt.listen.decision import Decision
     from deltakwt.weights.folder import random_tensors
@@ -72,10 +76,16 @@ def _export(folder: Path) -> None:
     config = Config(dim=8, heads=1, mlp=8, layers=1, labels=("_silence_", "yes", "no"))
     thresholds = Thresholds.parse("0.3_0.3_0.3_0.1_0.002_0.1_0.3_0.1")
     setting = Setting(thresholds, FrontEndSetting(smooth=True, floor=2.0), "fuzz")
-    decision = Decision(on=0.5, off=0.3)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     tensors = {name: 0.2 * tensor for name, tensor in random_tensors(config).items()}
     noise = np.random.default_rng(0).normal(0, 0.1, 16000).astype(np.float32)
     features = Engine(config, tensors).features(noise, setting.front_end)[None]
     scales = calibrate(config, tensors, features)
-    write_folder(Export("fuzz", config, tensors, "int8", setting, decision, scales), folder)
+    return Export("fuzz", config, tensors, kind, setting, Decision(on=0.5, off=0.3), scales)
+
+
+def _export(folder: Path) -> None:
+    """Export a small model as C."""
+    from deltakwt.export.folder import write_folder
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    write_folder(small_export("int8"), folder)

@@ -19,8 +19,9 @@ import numpy as np
 import soundfile
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "tests"))
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
 
+import libfuzzer  # noqa: E402
 from tflite_writer import write  # noqa: E402
 
 from deltakwt.core.config import Config  # noqa: E402
@@ -87,12 +88,10 @@ def _answers() -> dict[str, bytes]:
 
 
 def _requests() -> dict[str, bytes]:
-    sound = io.BytesIO()
-    soundfile.write(sound, np.zeros(800), 8000, format="WAV", subtype="PCM_16")
     return {
         "health": b"GET /healthz\n\n",
         "words": b"GET /v1/words\norigin: http://a.example\n\n",
-        "spot": b"POST /v1/spot\n\n" + sound.getvalue(),
+        "spot": b"POST /v1/spot\n\n" + _wav(8000, "WAV"),
         "listen": b"LISTEN /v1/listen?rate=8000&format=s16\n\n" + bytes(64) + NEXT + b"Tend",
         "many_digits": b"POST /v1/spot\ncontent-length: " + b"9" * 5000 + b"\n\n",  # a finding
     }
@@ -108,10 +107,20 @@ def _native() -> dict[str, dict[str, bytes]]:
     one = Config(1, 1, 1, 1, labels=("a", "b"), frames=1, features=1)
     tiny = Export("", one, random_tensors(one), "f32", Setting(), Decision())
     files = {"small": small, "dense": dense, "tiny": tiny}
+    files["integers"] = libfuzzer.small_export("int16")
     found = {"model_file": {name: model_file(export) for name, export in files.items()}}
     for name in ("decider", "exported", "fixed", "interface", "spotter", "stream"):
         found[name] = {f"noise{n}": dice.bytes(40 * (n + 1)) for n in range(3)}
+    found["runner"] = {f"noise{n}": dice.bytes(100 * (n + 1)) for n in range(4)}
+    found["wav"] = {"pcm": _wav(16000, "WAV"), "other": _wav(8000, "WAV")}
+    found["wav"]["extensible"] = _wav(16000, "WAVEX")
     return found
+
+
+def _wav(rate: int, kind: str) -> bytes:
+    sound = io.BytesIO()
+    soundfile.write(sound, np.zeros(rate // 100), rate, format=kind, subtype="PCM_16")
+    return sound.getvalue()
 
 
 def _json(document: object) -> bytes:

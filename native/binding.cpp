@@ -45,6 +45,33 @@ std::vector<std::string> isas() {
     return names;
 }
 
+// sounds (n, samples) -> features (n, frames, 40), on many threads
+Array<float> batch_features(const FrontEnd &frontend, Floats sounds, bool smooth, double floor,
+                            double quantile, uint32_t threads) {
+    if (sounds.ndim() != 2) throw std::invalid_argument("sounds: must be (n, samples)");
+    const size_t count = sounds.shape(0), samples = sounds.shape(1);
+    const uint32_t frames = dk_frames(samples);
+    if (!frames) throw std::invalid_argument("sounds: shorter than one frame of 480 samples");
+    auto out = new_array<float>({count, frames, DK_COEFFICIENTS});
+    const dk_front_end_setting setting = {smooth, floor, quantile};
+    std::atomic<size_t> next{0};
+    std::atomic<int> failure{DK_OK};
+    auto work = [&] {
+        for (size_t i; (i = next++) < count;) {
+            dk_status status = frontend.run(sounds.data() + i * samples, samples, setting,
+                                            out.data() + i * frames * DK_COEFFICIENTS);
+            if (status != DK_OK) failure = status;
+        }
+    };
+    {
+        nb::gil_scoped_release release;
+        if (!threads) threads = std::max(1u, std::thread::hardware_concurrency());
+        run_threads(uint32_t(std::min<size_t>(threads, count)), work);
+    }
+    check(dk_status(failure.load()), "sound");
+    return out;
+}
+
 class Stream {
   public:
     Stream(const FrontEnd &frontend, bool smooth, double floor, double quantile)
@@ -277,7 +304,9 @@ NB_MODULE(_native, m) {
     nb::class_<FrontEnd>(m, "FrontEnd")
         .def(nb::init<const std::string &>(), nb::arg("isa"))
         .def("features", &FrontEnd::features, nb::arg("audio"), nb::arg("smooth"), nb::arg("floor"),
-             nb::arg("quantile"));
+             nb::arg("quantile"))
+        .def("batch", &batch_features, nb::arg("sounds"), nb::arg("smooth"), nb::arg("floor"),
+             nb::arg("quantile"), nb::arg("threads"));
     nb::class_<Stream>(m, "Stream")
         .def(nb::init<const FrontEnd &, bool, double, double>(), nb::keep_alive<1, 2>(),
              nb::arg("frontend"), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"))

@@ -168,6 +168,16 @@ def test_a_closed_pipe_ends_the_command_silently(random_model: Path) -> None:
     assert process.wait(60) == 0
 
 
+def test_a_table_into_a_closed_pipe_is_no_error() -> None:
+    command = [sys.executable, "-m", "deltakwt", "models", "list"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(60) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
 def test_foreign_text_is_escaped_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
     rows = common.table("[b]title\x1b", "[i]one", "two\x07")
     rows.add_row("[/b]", "\x1b[2J\u202e")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -82,6 +83,26 @@ def test_a_noise_clip_is_cut_where_the_manifest_says(full_set: Path) -> None:
         if clip.label == "_silence_":
             sound = dataset.read(dataset.draw(full_set), clip)
             np.testing.assert_array_equal(sound, noise[clip.offset : clip.offset + 16_000])
+
+
+def test_background_noise_is_checked_like_any_sound(tmp_path: Path, full_set: Path) -> None:
+    (tmp_path / "yes").symlink_to(full_set / "yes")
+    noise = tmp_path / dataset.NOISE_FOLDER / "a.wav"
+    noise.parent.mkdir()
+    cut = dataset.Clip(f"{dataset.NOISE_FOLDER}/a.wav", "_silence_", 100)
+    manifest = dataset.Manifest(tmp_path, "test", "noise", 0, (cut,))
+    for sound, rate, reason in (
+        (np.full(200, np.nan), 16_000, "holds NaN"),
+        (np.zeros(200), 8_000, "must have 16 kHz"),
+        (np.zeros(100), 16_000, "ends before sample 100"),
+    ):
+        soundfile.write(noise, sound, rate, subtype="FLOAT")
+        with pytest.raises(DeltakwtError, match=rf"a\.wav: {reason}"):
+            dataset.read(manifest, cut)
+    noise.unlink()
+    os.mkfifo(noise)
+    with pytest.raises(DeltakwtError, match=r"a\.wav: not a regular file"):
+        dataset.draw(tmp_path, "test", "noise")
 
 
 def test_a_draw_depends_on_the_seed_and_on_nothing_else(full_set: Path) -> None:

@@ -180,6 +180,18 @@ def test_a_truncated_or_swollen_archive(tmp_path: Path, monkeypatch: pytest.Monk
     assert [path.name for path in tmp_path.iterdir()] == ["a.tar.gz"]
 
 
+def test_a_small_archive_of_very_many_members_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each member takes time, however few bytes it has."""
+    members = [(f"{number}", None, tarfile.DIRTYPE) for number in range(100)]
+    file = archive(tmp_path / "a.tar.gz", *members)
+    monkeypatch.setattr(download, "FREE_MEMBERS", 10)
+    with pytest.raises(DeltakwtError, match="more than it should"):
+        unpack(file, tmp_path / "data", lambda *_: None)
+    assert file.stat().st_size < 20 * download.MEMBER_BYTES
+
+
 def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
     """It would write a gigabyte of zeros from nothing."""
     header = (
@@ -197,8 +209,9 @@ def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a" * 5000, "nested/" * 2000])
 def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str) -> None:
     file = archive(tmp_path / "a.tar.gz", (name, b"x", tarfile.REGTYPE), ("a", b"", b"0"))
-    with pytest.raises(DeltakwtError, match="cannot be unpacked"):
+    with pytest.raises(DeltakwtError, match="cannot be unpacked") as caught:
         unpack(file, tmp_path / "data", lambda *_: None)
+    assert len(str(caught.value)) < 1000
     assert not (tmp_path / "data.unpacking").exists()
 
 

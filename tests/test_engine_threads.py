@@ -14,6 +14,7 @@ from test_engine import WHOLE, WORDS, Floats, clip, runner
 
 from deltakwt.core.config import KWT1
 from deltakwt.core.engine import Engine
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.native import FrontEnd
 from deltakwt.core.setting import FrontEndSetting, Setting
 from deltakwt.weights.folder import random_tensors
@@ -34,6 +35,19 @@ def test_a_batch_equals_its_clips_on_any_number_of_threads(isa: str) -> None:
         assert dense.macs is None
         np.testing.assert_array_equal(dense.logits[0], engine.dense(features[0]))
     assert engine.batch(features[:0]).logits.shape == (0, 12)
+
+
+def test_features_of_many_sounds_equal_those_of_each(isa: str) -> None:
+    frontend, smooth = FrontEnd(isa), FrontEndSetting(True, 2.0)
+    sounds = np.stack([clip(word) for word in WORDS])
+    for threads in (0, 1, 3):
+        batch = frontend.batch(sounds, smooth, threads)
+        for i, sound in enumerate(sounds):
+            np.testing.assert_array_equal(batch[i], frontend.features(sound, smooth))
+    assert frontend.batch(sounds[:0]).shape == (0, 98, 40)
+    for wrong in (sounds[0], sounds[:, :479], sounds * np.nan):
+        with pytest.raises(DeltakwtError, match="sound"):
+            frontend.batch(wrong)
 
 
 def test_one_engine_serves_many_threads() -> None:

@@ -63,3 +63,11 @@ def test_an_import_that_fails_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DeltakwtError, match="exists already"):
         import_tflite(tmp_path / "a.tflite", tmp_path / "file")
+
+
+def test_a_cache_that_cannot_be_read_hides_no_shipped_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELTAKWT_CACHE", str(tmp_path))
+    (tmp_path / "models").write_text("not a folder")
+    assert resolve("kwt-1").name == "kwt-1"

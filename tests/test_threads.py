@@ -40,10 +40,12 @@ tensors["embed.weight"] *= 0.01
 features = np.zeros((64, 98, 40), np.float32)
 features += np.random.default_rng(0).normal(size=features.shape).astype(np.float32)
 engine = FixedEngine(config, tensors, calibrate(config, tensors, features[:2]))
-expected = engine.batch(features, threads=1).logits
+sounds = np.random.default_rng(1).normal(0, 0.1, (64, 16000)).astype(np.float32)
+expected = [engine.batch(clips, threads=1).logits for clips in (features, sounds)]
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (24 << 20), resource.RLIM_INFINITY))
-assert (engine.batch(features, threads=64).logits == expected).all()
+for clips, logits in zip((features, sounds), expected):
+    assert (engine.batch(clips, threads=64).logits == logits).all()
 print("done")
 """
 

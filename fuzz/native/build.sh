@@ -47,7 +47,7 @@ for kernel in $kernels; do
     compile "$native/src/kernels/$kernel.c" "$out/$kernel.o" "-I$native/include $extra"
     objects="$objects $out/$kernel.o"
 done
-for target in decider fixed interface model_file spotter stream; do
+for target in decider fixed interface model_file runner spotter stream wav; do
     compile "$here/$target.c" "$out/target_$target.o" "-I$native/include"
     # shellcheck disable=SC2012,SC2086
     [ "$out/fuzz_$target" -nt "$(ls -t "$out/target_$target.o" $objects | head -1)" ] ||

@@ -68,6 +68,12 @@ static inline double take_any_double(input *in) {
 /* A number from 0 to 1, from one byte. */
 static inline float take_share(input *in) { return (float)take_byte(in) / 255.0f; }
 
+/* A number of the right range, except where the input asks for another one. */
+static inline uint32_t number(input *in, uint32_t low, uint32_t high) {
+    uint8_t byte = take_byte(in);
+    return byte == 255 ? take_word(in) : low + byte % (high - low + 1);
+}
+
 static inline uint32_t next_random(uint32_t *state) { /* xorshift */
     *state ^= *state << 13;
     *state ^= *state >> 17;

@@ -2,8 +2,6 @@
  * thresholds and features, with and without the optional outputs. */
 #include "shape.h"
 
-enum { MOST_TENSORS = 4 + 13 * 3 + 2, SHARED = 1 << 14 };
-
 static void check_sizes(const dk_config *c) {
     size_t size = dk_model_size(c);
     EXPECT(!size == !dk_scratch_size(c));
@@ -15,16 +13,10 @@ static void check_sizes(const dk_config *c) {
     EXPECT(dk_model_init(NULL, SIZE_MAX, c, none, DK_SCALAR, &model) != DK_OK);
 }
 
-/* Every tensor begins somewhere in one array of random values: most are ordinary numbers, a few
- * have the magnitude that the input asks for. */
 static const dk_model *make_model(input *in, const dk_config *c, void *memory, size_t size) {
-    static float values[SHARED];
+    static float values[FLOATS];
     const float *tensors[MOST_TENSORS];
-    random_floats(take_byte(in), 0.5f, values, SHARED);
-    for (uint32_t n = take_byte(in) % 8; n; n--)
-        values[take_short(in) % SHARED] = take_any_float(in);
-    EXPECT(dk_tensor_count(c) <= MOST_TENSORS);
-    for (uint32_t i = 0; i < dk_tensor_count(c); i++) tensors[i] = values + i * 97;
+    take_tensors(in, c, 0.5f, values, tensors);
     const dk_model *model;
     dk_isa isa = (dk_isa)(take_byte(in) % (DK_ISAS + 1));
     EXPECT(dk_model_init(memory, size - 1, c, tensors, isa, &model) == DK_BAD_MEMORY);
@@ -70,7 +62,7 @@ static void free_watch(dk_watch *watch) {
 static void run(input *in, const dk_model *model) {
     const dk_config *c = &model->config;
     const size_t count = (size_t)c->frames * c->features, size = dk_scratch_size(c);
-    float thresholds[3 * DK_SITES];
+    float thresholds[MOST_LAYERS * DK_SITES];
     float *features = (float *)exactly(count * sizeof *features);
     float *logits = (float *)exactly(c->labels * sizeof *logits);
     void *scratch = exactly(size);

@@ -1,6 +1,6 @@
 /* The front end: any setting, any samples, blocks of any size. The rows of a stream do not depend
  * on the sizes of the blocks, and a refused block changes nothing. */
-#include "input.h"
+#include "sound.h"
 
 #include <deltakwt.h>
 
@@ -22,32 +22,6 @@ static dk_front_end_setting take_setting(input *in) {
     setting.floor = any ? take_any_double(in) : (double)take_byte(in) / 16.0;
     setting.quantile = any ? take_any_double(in) : (double)take_share(in);
     return setting;
-}
-
-/* Samples of several kinds: any bits, clicks, noise of a loudness, silence. */
-static size_t take_samples(input *in, float *samples) {
-    size_t count = 0;
-    while (in->left && count < MOST) {
-        uint8_t kind = take_byte(in);
-        size_t run = take_short(in) % 1200;
-        if (run > MOST - count) run = MOST - count;
-        float scale = ldexpf(1.0f, kind / 4 % 32 - 16);
-        if (kind % 4 == 0) memset(samples + count, 0, run * sizeof *samples);
-        if (kind % 4 == 1) random_floats(kind, scale, samples + count, run);
-        for (size_t i = 0; kind % 4 == 2 && i < run; i++) samples[count + i] = i % 97 ? 0 : scale;
-        if (kind % 4 == 3) {
-            run = run < 8 ? run : 8;
-            for (size_t i = 0; i < run; i++) samples[count + i] = take_any_float(in);
-        }
-        count += run;
-    }
-    return count;
-}
-
-static int within(const float *x, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (!(fabsf(x[i]) <= 1e9f)) return 0;
-    return 1;
 }
 
 /* Pushes all samples in blocks from `seed` and returns the rows; their values go to *out. */
@@ -95,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     start();
     dk_front_end_setting setting = take_setting(&in);
     uint32_t seed = take_word(&in) | 1u;
-    size_t count = take_samples(&in, samples);
+    size_t count = take_samples(&in, samples, MOST);
     dk_stream *stream;
     void *memory = exactly(dk_stream_size());
     dk_status status = dk_stream_init(memory, dk_stream_size(), frontend, &setting, &stream);

@@ -14,6 +14,14 @@ class FrontEnd:
     def features(
         self, audio: NDArray[np.float32], smooth: bool, floor: float, quantile: float
     ) -> NDArray[np.float32]: ...
+    def batch(
+        self,
+        sounds: NDArray[np.float32],
+        smooth: bool,
+        floor: float,
+        quantile: float,
+        threads: int,
+    ) -> NDArray[np.float32]: ...
 
 class Stream:
     def __init__(self, frontend: FrontEnd, smooth: bool, floor: float, quantile: float) -> None: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -81,18 +82,33 @@ def blocks(sound: Sound, sample_rate: int | None = None) -> Iterator[Audio]:
 
 def duration(sound: Sound) -> float | None:
     """Return the seconds of a file according to its header, or None if they are not known."""
-    import soundfile
-
     if not isinstance(sound, str | os.PathLike):
         return None
     try:
-        with (
-            open_regular(sound) as file,
-            soundfile.SoundFile(file.fileno(), closefd=False) as opened,
-        ):
-            return float(opened.frames / opened.samplerate)
-    except (DeltakwtError, soundfile.LibsndfileError):
+        with open_sound(sound) as file:
+            return float(file.frames / file.samplerate)
+    except DeltakwtError:
         return None
+
+
+def frames_of(path: str | os.PathLike[str]) -> int:
+    """Return the number of samples of each channel of a file according to its header."""
+    with open_sound(path) as file:
+        return int(file.frames)
+
+
+def read_part(path: str | os.PathLike[str], start: int, count: int) -> Audio:
+    """Return the first channel of a 16 kHz file from `start` on: at most `count` samples."""
+    name = os.fspath(path)
+    with open_sound(path) as file:
+        if file.samplerate != SAMPLE_RATE:
+            raise DeltakwtError(f"{name}: must have 16 kHz")
+        if start >= file.frames:
+            raise DeltakwtError(f"{name}: ends before sample {start}")
+        file.seek(start)
+        part = file.read(count, dtype="float32", always_2d=True)[:, 0]
+    _check_loudness(name, part)
+    return np.ascontiguousarray(part)
 
 
 def one_clip(sound: Sound, sample_rate: int | None = None) -> Audio:
@@ -122,32 +138,37 @@ def _is_clip(sound: Sound) -> TypeGuard[Audio]:
     )
 
 
-def _decoded(name: str) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield the sample rate and (n, channels) blocks of a file."""
+@contextmanager
+def open_sound(path: str | os.PathLike[str]) -> Iterator[soundfile.SoundFile]:
+    """Open a sound file, and refuse everything else; reading errors name the file."""
+    import soundfile
+
+    name = os.fspath(path)
     # libsndfile gets the opened file: its name could mean another file a moment later.
     with open_regular(name) as opened:
         if not os.fstat(opened.fileno()).st_size:
             raise DeltakwtError(f"{name}: empty file")
-        yield from _decoded_file(name, opened.fileno())
+        try:
+            with soundfile.SoundFile(opened.fileno(), closefd=False) as file:
+                if not 1 <= file.channels <= MAX_CHANNELS:
+                    raise DeltakwtError(f"{name}: {file.channels} channels, at most {MAX_CHANNELS}")
+                _check_rate(name, file.samplerate)
+                yield file
+        except soundfile.LibsndfileError as error:
+            reason = error.error_string.removeprefix("Error : ").strip().rstrip(".")
+            raise DeltakwtError(f"{name}: not readable as sound: {reason}") from error
 
 
-def _decoded_file(name: str, descriptor: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    import soundfile
-
-    try:
-        with soundfile.SoundFile(descriptor, closefd=False) as file:
-            if not 1 <= file.channels <= MAX_CHANNELS:
-                raise DeltakwtError(f"{name}: {file.channels} channels, at most {MAX_CHANNELS}")
-            check_whole_wav(name, file)
-            read, frames = 0, max(1, BLOCK_VALUES // file.channels)
-            while len(block := file.read(frames, dtype="float32", always_2d=True)):
-                read += len(block)
-                yield file.samplerate, block
-            if read < file.frames:
-                raise DeltakwtError(f"{name}: truncated: {read} of {file.frames} samples are there")
-    except soundfile.LibsndfileError as error:
-        reason = error.error_string.removeprefix("Error : ").strip().rstrip(".")
-        raise DeltakwtError(f"{name}: not readable as sound: {reason}") from error
+def _decoded(name: str) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield the sample rate and (n, channels) blocks of a file."""
+    with open_sound(name) as file:
+        check_whole_wav(name, file)
+        read, frames = 0, max(1, BLOCK_VALUES // file.channels)
+        while len(block := file.read(frames, dtype="float32", always_2d=True)):
+            read += len(block)
+            yield file.samplerate, block
+        if read < file.frames:
+            raise DeltakwtError(f"{name}: truncated: {read} of {file.frames} samples are there")
 
 
 def check_whole_wav(name: str, file: soundfile.SoundFile) -> None:
@@ -174,19 +195,23 @@ def _chopped(samples: NDArray[Any], rate: int) -> Iterator[tuple[int, NDArray[An
         yield rate, block
 
 
+def _check_rate(name: str, rate: int) -> None:
+    if not RATES[0] <= rate <= RATES[1]:
+        raise DeltakwtError(f"{name}: sample rate {rate} Hz is outside {RATES[0]} to {RATES[1]} Hz")
+
+
+def _check_loudness(name: str, block: NDArray[Any]) -> None:
+    loudest = float(np.abs(block).max(initial=0.0))
+    if not loudest <= LOUDEST:
+        reason = "holds NaN or infinity" if not np.isfinite(loudest) else f"peaks at {loudest:g}"
+        raise DeltakwtError(f"{name}: {reason}; samples must lie in -1 to 1")
+
+
 def _resampled(name: str, decoded: Iterator[tuple[int, NDArray[Any]]]) -> Iterator[Audio]:
     stream, total = None, 0
     for rate, block in decoded:
-        if not RATES[0] <= rate <= RATES[1]:
-            raise DeltakwtError(
-                f"{name}: sample rate {rate} Hz is outside {RATES[0]} to {RATES[1]} Hz"
-            )
-        loudest = float(np.abs(block).max())
-        if not loudest <= LOUDEST:
-            reason = (
-                "holds NaN or infinity" if not np.isfinite(loudest) else f"peaks at {loudest:g}"
-            )
-            raise DeltakwtError(f"{name}: {reason}; samples must lie in -1 to 1")
+        _check_rate(name, rate)
+        _check_loudness(name, block)
         mono = block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float32)
         total += len(mono)
         if rate == SAMPLE_RATE:

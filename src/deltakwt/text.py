@@ -49,8 +49,9 @@ def mask_passwords(text: str, url: str = "") -> str:
 
     def hide(found: re.Match[str]) -> str:
         secrets.append(found[2])
-        # A driver may end a password at its first @ and take the rest for the host.
+        # A driver may end a password at its first @ or / and take the rest for the host.
         secrets.extend(f"{part}@" for part in found[2].split("@")[1:])
+        secrets.extend(part for part in re.split("[@/:?#]", found[2]) if len(part) > 2)
         return found[1] + MASK + ("@" if found.re is _USERINFO else "")
 
     def masked(what: str) -> str:

@@ -212,7 +212,7 @@ def test_settings_survive_json_and_leave_defaults_where_nothing_is_said() -> Non
     ("bad", "message"),
     [
         ({"hop": 0.015}, "hop = 0.015: must be 0.01 to 1 second"),
-        ({"compare_seconds": 0}, "compare_seconds = 0.0: must be 0.01 to 1 second"),
+        ({"compare_seconds": 0}, "compare_seconds = 0: must be 0.01 to 1 second"),
         ({"max_outliers": -1}, "max_outliers = -1: must be 0 to 10000 features"),
         ({"max_outliers": 1.5}, "max_outliers = 1.5 has the wrong type"),
         ({"smooth": 0}, "smooth = 0: must be 1 to 100"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,14 @@ from listen.speech import Speech
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.data.speech_commands import draw, read, split_of, word_clips
-from deltakwt.evaluate.review import clip_name, sketch, unreviewed, write_answer, write_clips
+from deltakwt.evaluate.review import (
+    clip_name,
+    read_sound,
+    sketch,
+    unreviewed,
+    write_answer,
+    write_clips,
+)
 from deltakwt.listen import Decision, Spotter
 from deltakwt.listen.saved import EventWriter, read_saved
 
@@ -153,12 +161,46 @@ def test_labels_in_files_are_checked_like_typed_ones(tmp_path: Path, label: obje
     assert sorted(path.name for path in tmp_path.rglob("*.wav")) == ["a.wav"]
 
 
+@pytest.mark.parametrize("link", ["labelled", "labelled/yes", "reviewed.jsonl"])
+def test_nothing_is_written_through_a_link_of_the_folder(tmp_path: Path, link: str) -> None:
+    folder, elsewhere = tmp_path / "events", tmp_path / "elsewhere"
+    folder.mkdir()
+    soundfile.write(folder / "a.wav", np.zeros(32_000), 16_000)
+    (folder / "events.jsonl").write_text(json.dumps(EVENT) + "\n")
+    (folder / link).parent.mkdir(exist_ok=True)
+    if link != "reviewed.jsonl":
+        elsewhere.mkdir()
+    (folder / link).symlink_to(elsewhere)
+    done = run_review(folder, "y\n")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith("is a link; remove it, or choose another --out")
+    assert not elsewhere.exists() or not list(elsewhere.iterdir())
+
+
+def test_saved_sound_is_checked_before_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text(json.dumps(EVENT) + "\n")
+    for sound, rate, reason in (
+        (np.zeros(61 * 16_000), 16_000, "at most a minute"),
+        (np.zeros(800), 8_000, "must be 16 kHz mono"),
+        (np.zeros((800, 2)), 16_000, "must be 16 kHz mono"),
+        (np.full(800, np.nan), 16_000, "holds NaN or infinity"),
+    ):
+        soundfile.write(tmp_path / "a.wav", sound, rate, subtype="FLOAT")
+        with pytest.raises(DeltakwtError, match=rf"a\.wav: .*{reason}"):
+            read_sound(tmp_path, *read_saved(tmp_path))
+    (tmp_path / "a.wav").unlink()
+    os.mkfifo(tmp_path / "a.wav")
+    with pytest.raises(DeltakwtError, match=r"a\.wav: not a regular file"):
+        read_sound(tmp_path, *read_saved(tmp_path))
+
+
 @pytest.mark.parametrize(
     "line",
     [
         json.dumps(EVENT | {"clip": "soon"}).encode(),
         json.dumps(EVENT | {"clip": [1]}).encode(),
         json.dumps(EVENT).replace("0.5", "1e999").encode(),
+        json.dumps(EVENT | {"clip": 1e308}).encode(),
         json.dumps(EVENT | {"start": {}}).encode(),
         json.dumps(EVENT | {"score": None}).encode(),
         json.dumps(EVENT | {"file": 7}).encode(),

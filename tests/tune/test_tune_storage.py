@@ -49,6 +49,7 @@ def test_the_message_of_a_driver_is_masked_by_the_url() -> None:
     text = 'cannot log in as "me" with "p@ss!word" or p%40ss%21word'
     assert mask_passwords(text, url) == 'cannot log in as "me" with "***" or ***'
     assert "et@" not in mask_passwords("no host 'et@h'", "postgresql://me:s3cr@et@h/db")
+    assert "s3cret" not in mask_passwords("no host 's3cret'", "postgresql://me:a@s3cret/x@h/db")
 
 
 @pytest.mark.parametrize(

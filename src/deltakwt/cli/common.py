@@ -77,7 +77,11 @@ def console() -> Console:
     """Return the console for tables, on stdout."""
     from rich.console import Console
 
-    return Console(soft_wrap=False)
+    class PlainConsole(Console):
+        def on_broken_pipe(self) -> None:  # rich would exit with 1
+            raise BrokenPipeError
+
+    return PlainConsole(soft_wrap=False)
 
 
 def table(title: str, *columns: str) -> Table:

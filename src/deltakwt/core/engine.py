@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from operator import index
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +24,7 @@ from deltakwt.core.native import (
     model_sizes,
     native_errors,
     one_channel,
+    whole,
 )
 from deltakwt.core.setting import (
     ALL_SITES,
@@ -295,17 +295,6 @@ class Engine:
         checked, theta = self._checked(features), self._array(thresholds)
         with native_errors(self.name):
             return self._native.run(checked, theta, counted)
-
-
-def whole(value: int, name: str) -> int:
-    """Return a count that the core can take: a whole number from 0 to 2^32 - 1."""
-    try:
-        number = index(value)
-    except TypeError:
-        number = -1
-    if not 0 <= number < 2**32:
-        raise DeltakwtError(f"{name} = {value!r}: must be a whole number of at least 0")
-    return number
 
 
 def _ordered(config: Config, tensors: Mapping[str, Floats]) -> list[Floats]:

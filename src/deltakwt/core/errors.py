@@ -4,6 +4,8 @@ import errno
 
 # The disk is full or broken, or a quota or a limit of the file size is reached.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+# A name or a value in a message may contain them.
+_LINE_BREAKS = {ord(c): repr(c)[1:-1] for c in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
 # PyTorch's own index has builds without CUDA. The usual build for Linux needs 2.7 GB of CUDA.
 CPU_TORCH = "--extra-index-url https://download.pytorch.org/whl/cpu"
 
@@ -17,6 +19,9 @@ class DeltakwtError(Exception):
     """
 
     exit_code = 2
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message.translate(_LINE_BREAKS))
 
 
 class DiskFailed(DeltakwtError):

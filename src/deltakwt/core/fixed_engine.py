@@ -6,9 +6,7 @@ given as floats are rounded to 16 bits first.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -17,18 +15,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from deltakwt import _native
 from deltakwt.core.config import CLIP_SAMPLES, Config
-from deltakwt.core.engine import Batch, Engine, Outcome, Run, RunnerOptions, whole
+from deltakwt.core.engine import Batch, Engine, Outcome, Run, RunnerOptions
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed import PEAK_LIMITS, FixedLayer, FixedWeights
 from deltakwt.core.fixed_scales import Scales, fixed_thresholds, quantize
 from deltakwt.core.native import (
     Floats,
     FrontEnd,
+    as_array,
     as_floats,
     choose_isa,
     front_end_values,
     model_sizes,
     native_errors,
+    whole,
 )
 from deltakwt.core.setting import DENSE, FrontEndSetting, Setting, Thresholds
 
@@ -110,7 +110,7 @@ class FixedEngine(Engine):
 
     def run(self, features: ArrayLike, thresholds: Thresholds | None) -> Outcome:
         """Return logits and counts of features (frames, 40); None runs the dense model."""
-        if np.asarray(features).dtype == np.int16:
+        if as_array(features, "features").dtype == np.int16:
             found = self.delta(features, thresholds or Thresholds())
             if thresholds is None:
                 return Outcome(found.logits, None, None, found.saturated)
@@ -172,14 +172,15 @@ class FixedEngine(Engine):
     def batch(self, clips: ArrayLike, setting: Setting = DENSE, threads: int = 0) -> FixedBatch:
         """Run many clips: audio (n, 16000), or features (n, 98, 40), on `threads` threads.
 
-        0 threads means one per core. The front end of the setting applies to audio only.
+        0 threads means one per core. If the system refuses a thread, fewer are used. The front end
+        of the setting applies to audio only.
         """
-        array, count = np.asarray(clips), whole(threads, "threads")
+        array, count = as_array(clips, "batch"), whole(threads, "threads")
         if not isinstance(setting, Setting):
             raise DeltakwtError(f"setting {setting!r}: must be a Setting")
         shape = (self.config.frames, self.config.features)
         if array.ndim == 2 and array.shape[1] == CLIP_SAMPLES:
-            array = self._batch_features(array, setting, count)
+            array = self.frontend.batch(array, setting.front_end, count)
         if array.shape[1:] != shape:
             raise DeltakwtError(
                 f"batch of shape {array.shape}: give audio (n, {CLIP_SAMPLES}) or features"
@@ -193,22 +194,9 @@ class FixedEngine(Engine):
             return FixedBatch(self._floats(logits), None, None, peaks)
         return FixedBatch(self._floats(logits), macs, nonzeros, peaks)
 
-    def _batch_features(
-        self, sounds: NDArray[np.generic], setting: Setting, threads: int
-    ) -> NDArray[np.int16]:
-        """Return the 16-bit features (n, frames, 40) of sounds (n, 16000)."""
-
-        def one(sound: NDArray[np.generic]) -> NDArray[np.int16]:
-            return self.quantized(self.features(sound, setting.front_end))
-
-        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-            rows = list(pool.map(one, sounds))  # the native front end releases the lock
-        shape = (len(rows), self.config.frames, self.config.features)
-        return np.array(rows, np.int16).reshape(shape)
-
     def quantized(self, features: ArrayLike) -> NDArray[np.int16]:
         """Return features in 16 bits; those that are int16 already are returned as they are."""
-        array = np.asarray(features)
+        array = as_array(features, "features")
         if array.dtype == np.int16:
             return np.ascontiguousarray(array)
         floats = as_floats(array, "features")

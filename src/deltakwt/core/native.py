@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from operator import index
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,6 +52,17 @@ class FrontEnd:
             )
         with native_errors():
             return self._native.features(sound, *front_end_values(front_end))
+
+    def batch(
+        self, sounds: ArrayLike, front_end: FrontEndSetting = PLAIN, threads: int = 0
+    ) -> Floats:
+        """Return features (n, frames, 40) of sounds (n, samples), computed on `threads` threads.
+
+        0 threads means one per core. If the system refuses a thread, fewer are used.
+        """
+        array, count = as_floats(sounds, "sounds"), whole(threads, "threads")
+        with native_errors():
+            return self._native.batch(array, *front_end_values(front_end), count)
 
     def stream(self, front_end: FrontEndSetting = PLAIN) -> FeatureStream:
         """Return a stream that computes features from blocks of samples."""
@@ -128,9 +141,28 @@ def one_channel(audio: ArrayLike) -> Floats:
     return sound
 
 
+def as_array(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Return an array of any kind of numbers."""
+    try:
+        return np.asarray(values)
+    except ValueError:  # lists of different lengths
+        raise DeltakwtError(f"{name}: is not an array of numbers") from None
+
+
 def as_floats(values: ArrayLike, name: str) -> Floats:
     """Return a contiguous float32 array; other number types are converted."""
     try:
         return np.ascontiguousarray(values, np.float32)
     except (TypeError, ValueError):
         raise DeltakwtError(f"{name}: is not an array of numbers") from None
+
+
+def whole(value: int, name: str) -> int:
+    """Return a count that the core can take: a whole number from 0 to 2^32 - 1."""
+    try:
+        number = index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**32:
+        raise DeltakwtError(f"{name} = {value!r}: must be a whole number of at least 0")
+    return number

@@ -317,13 +317,13 @@ class Profiles:
         if isinstance(wanted, Thresholds):
             return Setting(wanted)
         name = self.default if wanted is None else wanted
-        if name is None or name == DENSE.name:
+        if name is None:
             return DENSE
         if not isinstance(name, str):
             raise DeltakwtError(
                 f"setting {name!r}: give a Setting, Thresholds, or the name of a profile"
             )
-        return self[name].setting
+        return DENSE if name == DENSE.name else self[name].setting
 
     def with_profile(self, profile: Profile, default: bool = False) -> Profiles:
         """Return these profiles with one added or replaced."""

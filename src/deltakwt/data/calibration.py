@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from deltakwt.audio import Audio
+from deltakwt.audio import Audio, frames_of
 from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.speech_commands import (
@@ -52,15 +52,9 @@ def calibration_sounds(root: Path, count: int = CLIPS, seed: int = 0) -> Audio:
 
 def _noise(root: Path, count: int, dice: random.Random) -> list[Clip]:
     """Return seconds cut at random from the background recordings; none if there are none."""
-    import soundfile
-
     recordings = sorted((root / NOISE_FOLDER).glob("*.wav"))
     cuts = []
     for path in recordings and dice.choices(recordings, k=count):
-        try:
-            frames = soundfile.info(str(path)).frames
-        except soundfile.LibsndfileError as error:
-            raise DeltakwtError(f"{path}: not readable as sound") from error
-        offset = dice.randrange(max(1, frames - CLIP_SAMPLES + 1))
+        offset = dice.randrange(max(1, frames_of(path) - CLIP_SAMPLES + 1))
         cuts.append(Clip(f"{NOISE_FOLDER}/{path.name}", SILENCE, offset))
     return cuts

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from deltakwt.audio import Audio, read_clip
-from deltakwt.core.config import CLIP_SAMPLES, LABELS, SAMPLE_RATE, SILENCE, UNKNOWN
+from deltakwt.audio import Audio, frames_of, read_clip, read_part
+from deltakwt.core.config import CLIP_SAMPLES, LABELS, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.files import read_json, write_atomically, writing
 
@@ -208,19 +208,13 @@ def _full_set_clips(
 def _silence_clips(root: Path, silence: str, count: int, dice: random.Random) -> list[Clip]:
     if silence == "zero":
         return [Clip(None, SILENCE)] * count
-    import soundfile
-
     noises = sorted((root / NOISE_FOLDER).glob("*.wav"))
     if not noises:
         raise DeltakwtError(f"{root}: has no {NOISE_FOLDER}; use --silence zero")
     clips = []
     for number in range(count):
         noise = noises[number % len(noises)]
-        try:
-            frames = soundfile.info(str(noise)).frames
-        except soundfile.LibsndfileError as error:
-            raise DeltakwtError(f"{noise}: not readable as sound") from error
-        offset = dice.randrange(max(1, frames - CLIP_SAMPLES + 1))
+        offset = dice.randrange(max(1, frames_of(noise) - CLIP_SAMPLES + 1))
         clips.append(Clip(f"{NOISE_FOLDER}/{noise.name}", SILENCE, offset))
     return clips
 
@@ -232,17 +226,8 @@ def read(manifest: Manifest, clip: Clip) -> Audio:
     path = manifest.root / clip.path
     if not clip.offset:
         return read_clip(path)
-    import soundfile
-
-    try:
-        cut, rate = soundfile.read(
-            str(path), CLIP_SAMPLES, clip.offset, dtype="float32", always_2d=True, fill_value=0
-        )
-    except soundfile.LibsndfileError as error:
-        raise DeltakwtError(f"{path}: not readable as sound") from error
-    if rate != SAMPLE_RATE:
-        raise DeltakwtError(f"{path}: background noise must have 16 kHz")
-    return np.asarray(cut[:, 0], np.float32)
+    cut = read_part(path, clip.offset, CLIP_SAMPLES)
+    return np.pad(cut, (0, CLIP_SAMPLES - len(cut)))
 
 
 Failed = tuple[str, str]  # file, reason

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from deltakwt.audio import open_sound, read_part
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.speech_commands import NOISE_FOLDER, SPLITS, split_of
@@ -30,6 +31,7 @@ from deltakwt.listen.saved import (
 )
 
 REVIEWED = "reviewed.jsonl"
+LONGEST = 60 * SAMPLE_RATE  # samples of a saved event
 BARS = " ▁▂▃▄▅▆▇█"
 PLAYERS = (
     ["pw-play"],
@@ -60,6 +62,7 @@ def unreviewed(folder: Path) -> list[SavedEvent]:
 
 def write_answer(folder: Path, file: str, label: str) -> None:
     """Append the answer about one event."""
+    _refuse_links(folder, folder / REVIEWED)
     with writing(folder / REVIEWED):
         append_line(folder / REVIEWED, json.dumps({"file": file, "label": label}) + "\n")
 
@@ -90,17 +93,13 @@ def review(
 
 def read_sound(folder: Path, saved: SavedEvent) -> NDArray[np.float32]:
     """Return (n,): the whole saved sound of an event."""
-    import soundfile
-
-    if not (folder / saved.file).is_file():
-        raise DeltakwtError(f"{folder / saved.file}: no such file")
-    try:
-        sound, rate = soundfile.read(str(folder / saved.file), dtype="float32")
-    except (OSError, soundfile.LibsndfileError) as error:
-        raise DeltakwtError(f"{folder / saved.file}: not readable as sound") from error
-    if rate != SAMPLE_RATE or sound.ndim != 1:
-        raise DeltakwtError(f"{folder / saved.file}: must be 16 kHz mono, as listen saves it")
-    return np.asarray(sound)
+    path = folder / saved.file
+    with open_sound(path) as file:
+        if file.samplerate != SAMPLE_RATE or file.channels != 1 or file.frames > LONGEST:
+            raise DeltakwtError(
+                f"{path}: must be 16 kHz mono of at most a minute, as listen saves it"
+            )
+    return read_part(path, 0, LONGEST)
 
 
 def write_clips(folder: Path, out: Path, split: str) -> dict[str, int]:
@@ -109,6 +108,7 @@ def write_clips(folder: Path, out: Path, split: str) -> dict[str, int]:
         raise DeltakwtError(f"--split {split}: must be one of {', '.join(SPLITS)}")
     answers = read_answers(folder)
     counts: dict[str, int] = {}
+    _refuse_links(folder, out)
     if split == "test":  # the layout of the official test sets, which hold test clips only
         for needed in (SILENCE, UNKNOWN):
             (out / needed).mkdir(parents=True, exist_ok=True)
@@ -123,11 +123,18 @@ def write_clips(folder: Path, out: Path, split: str) -> dict[str, int]:
         else:
             sound = _window(sound, saved)
         path = out / place / clip_name(saved.file, split)
+        _refuse_links(folder, path.parent)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, _wav(sound))
         counts[label] = counts.get(label, 0) + 1
     return dict(sorted(counts.items()))
+
+
+def _refuse_links(folder: Path, path: Path) -> None:
+    """Refuse a link in the reviewed folder: what is written would leave the folder through it."""
+    if path.is_relative_to(folder) and path.is_symlink():
+        raise DeltakwtError(f"{path}: is a link; remove it, or choose another --out")
 
 
 def _wav(sound: NDArray[np.float32]) -> bytes:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,9 @@ class Decision:
     words: Mapping[str, float] = field(default_factory=dict)  # `on` of single words
 
     def __post_init__(self) -> None:
+        for one in fields(self):
+            if not _has_type(one.name, value := getattr(self, one.name)):
+                raise DeltakwtError(f"decision: {one.name} = {value!r} has the wrong type")
         checks = {
             "hop": 0.01 <= self.hop <= 1 and abs(self.hop * 100 - round(self.hop * 100)) < 1e-6,
             "reuse": 0 <= self.reuse < float("inf"),
@@ -143,19 +147,13 @@ class Decision:
             is_object = isinstance(data, Mapping)
             problem = f"unknown key {min(unknown)!r}" if is_object else "is not an object"
             raise DeltakwtError(f"{where}: {problem}; keys are {', '.join(kinds)}")
-        values: dict[str, Any] = {}
-        for name, value in data.items():
-            if name == "words":
-                good = isinstance(value, Mapping) and all(map(_number, value.values()))
-            else:
-                good = _number(value) and (name not in _WHOLE or value == int(value))
-            if not good:
-                raise DeltakwtError(f"{where}: {name} = {value!r} has the wrong type")
-            values[name] = value if name == "words" else _WHOLE.get(name, float)(value)
-        return cls(**values)
+        try:
+            return cls(**data)
+        except DeltakwtError as error:
+            raise DeltakwtError(f"{where}{str(error).removeprefix('decision')}") from None
 
 
-_WHOLE: dict[str, Any] = {"max_outliers": int, "smooth": int, "patience": int}
+_WHOLE = {"max_outliers", "smooth", "patience"}
 _RANGES = {
     "hop": "must be 0.01 to 1 second, a multiple of 0.01",
     "reuse": "must be 0 (exact) or a positive number",
@@ -170,8 +168,10 @@ _RANGES = {
 }
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
+def _has_type(name: str, value: object) -> bool:
+    if name == "words":
+        return isinstance(value, Mapping) and all(_has_type("on", on) for on in value.values())
+    return isinstance(value, Integral if name in _WHOLE else Real) and not isinstance(value, bool)
 
 
 def posteriors(logits: NDArray[np.float32]) -> NDArray[np.float32]:

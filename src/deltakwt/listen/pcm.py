@@ -34,7 +34,10 @@ class SourceLost(DeltakwtError):
 
 def mono(block: ArrayLike) -> Samples:
     """Return (n,) float32 of a block (n,) or (n, channels), floats in [-1, 1] or integers."""
-    samples = np.asarray(block)
+    try:
+        samples = np.asarray(block)
+    except ValueError:  # lists of different lengths
+        raise BadBlock("block: is not an array of numbers; give (n,) floats") from None
     if samples.ndim not in (1, 2) or samples.dtype.kind not in "fiu":
         raise BadBlock(f"block: {samples.dtype} {samples.shape} is not sound; give (n,) floats")
     if samples.ndim == 2 and not 1 <= samples.shape[1] <= MAX_CHANNELS:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import io
 import json
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -30,6 +29,7 @@ INDEX = "events.jsonl"
 MARGIN = SAMPLE_RATE // 2  # samples before and after the best window
 MAX_BYTES = 256 << 20  # of events.jsonl and of the answers of a review
 MAX_LABEL = 64  # characters
+MAX_SECONDS = 1e9  # thirty years
 
 
 class EventWriter:
@@ -132,18 +132,24 @@ def _saved_event(index: Path, number: int, line: dict[str, Any]) -> SavedEvent:
     try:
         file, label = line["file"], line["label"]
         numbers = [float(line[key]) for key in ("score", "clip")] + [float(line.get("start", 0))]
-        if not isinstance(file, str) or Path(file).name != file or "\0" in file:
+        if not _is_name(file):
             raise ValueError("file must be a name without a folder")
         if not is_plain_label(label):
             raise ValueError("label must be a word of letters and digits")
-        if not all(map(math.isfinite, numbers)):
-            raise ValueError("score, clip and start must be finite numbers")
+        if not all(abs(number) <= MAX_SECONDS for number in numbers):  # false for NaN
+            raise ValueError(f"score, clip and start must be numbers up to {MAX_SECONDS:g}")
     except KeyError as error:
         raise DeltakwtError(f"{index}: line {number} is not an event: no {error}") from None
     except (ValueError, TypeError, OverflowError) as error:
         raise DeltakwtError(f"{index}: line {number} is not an event: {error}") from None
     score, clip, start = numbers
     return SavedEvent(file, label, score, start, clip, line)
+
+
+def _is_name(file: object) -> bool:
+    if not isinstance(file, str) or file in ("", "..") or "\0" in file:
+        return False
+    return Path(file).name == file
 
 
 def is_plain_label(label: object) -> bool:

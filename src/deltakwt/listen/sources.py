@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.audio import MAX_CHANNELS, check_whole_wav
+from deltakwt.audio import check_whole_wav, open_sound
 from deltakwt.core.config import SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.listen.pcm import SourceLost
@@ -35,23 +35,13 @@ def read_file(path: str, seconds: float) -> Iterator[Block]:
 
     A WAV file that was cut short raises `SourceLost` where its sound ends.
     """
-    import soundfile
-
-    if not Path(path).exists():
-        raise DeltakwtError(f"{path}: no such file")
-    if not Path(path).is_file():
+    if Path(path).exists() and not Path(path).is_file():
         raise DeltakwtError(f"{path}: not a regular file; pipe a stream into: listen --input -")
-    try:
-        with soundfile.SoundFile(path) as file:
-            if not 1 <= file.channels <= MAX_CHANNELS:
-                raise DeltakwtError(f"{path}: {file.channels} channels, at most {MAX_CHANNELS}")
-            frames = max(1, round(seconds * file.samplerate))
-            while len(block := file.read(frames, dtype="float32", always_2d=True)):
-                yield block, file.samplerate
-            _check_end(path, file)
-    except soundfile.LibsndfileError as error:
-        reason = error.error_string.removeprefix("Error : ").strip().rstrip(".")
-        raise DeltakwtError(f"{path}: not readable as sound: {reason}") from error
+    with open_sound(path) as file:
+        frames = max(1, round(seconds * file.samplerate))
+        while len(block := file.read(frames, dtype="float32", always_2d=True)):
+            yield block, file.samplerate
+        _check_end(path, file)
 
 
 def _check_end(path: str, file: Any) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -102,6 +103,8 @@ class RecentSound:
     def cut(self, start: int, end: int) -> NDArray[np.float32]:
         """Return a copy of samples `start` to `end`, with zeros before the start of the stream."""
         oldest = self.total - self._used
+        if not (isinstance(start, Integral) and isinstance(end, Integral)):
+            raise DeltakwtError(f"samples {start!r} to {end!r}: must be whole numbers")
         if end > self.total or max(start, 0) < oldest or start > end:
             raise DeltakwtError(
                 f"samples {start} to {end} are not held; {oldest} to {self.total} are"
@@ -162,6 +165,12 @@ class Spotter:
         decision: Decision | None,
         verify: Model | Verify | None,
     ) -> None:
+        if not isinstance(model, Model):
+            raise DeltakwtError(f"model {model!r}: must be a Model; deltakwt.load returns one")
+        if not (decision is None or isinstance(decision, Decision)):
+            raise DeltakwtError(f"decision {decision!r}: must be a Decision")
+        if not (verify is None or callable(verify)):
+            raise DeltakwtError(f"verify {verify!r}: must be a Model or a function")
         self.model = model
         self.decision = decision or decision_of(model)
         self.verify = SecondStage(verify) if isinstance(verify, Model) else verify

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.audio import read_blocks
+from deltakwt.audio import frames_of, read_blocks
 from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.conditions import SHIFT_SAMPLES, Sounds, noisy, shifted, telephone
@@ -117,22 +117,13 @@ def noise_cuts(root: Path, count: int, rng: random.Random) -> list[Clip]:
     recordings = sorted((root / NOISE_FOLDER).glob("*.wav"))
     if not recordings:
         raise DeltakwtError(f"{root}: has no {NOISE_FOLDER}; leave noise and noisy out of the mix")
-    lengths = [_samples(recording) for recording in recordings]
+    lengths = [frames_of(recording) for recording in recordings]
     cuts = []
     for number in range(count):
         recording, length = recordings[number % len(recordings)], lengths[number % len(lengths)]
         offset = rng.randrange(max(1, length - CLIP_SAMPLES + 1))
         cuts.append(Clip(f"{NOISE_FOLDER}/{recording.name}", SILENCE, offset))
     return cuts
-
-
-def _samples(path: Path) -> int:
-    import soundfile
-
-    try:
-        return int(soundfile.info(str(path)).frames)
-    except soundfile.LibsndfileError:
-        raise DeltakwtError(f"{path}: not readable as sound") from None
 
 
 def load_pool(

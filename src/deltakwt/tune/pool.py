@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.core.config import FEATURES, FRAMES
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import PLAIN, FrontEndSetting
@@ -127,13 +124,7 @@ class Pool:
     def features(self, engine: Engine, front_end: FrontEndSetting = PLAIN) -> Features:
         """Return the features (n, 98, 40) of one front end, from the cache where possible."""
         if front_end not in self._features:
-            made = np.empty((len(self), FRAMES, FEATURES), np.float32)
-
-            def compute(number: int) -> None:
-                made[number] = engine.features(self.audio[number], front_end)
-
-            with ThreadPoolExecutor(os.cpu_count()) as workers:
-                list(workers.map(compute, range(len(self))))
+            made = engine.frontend.batch(self.audio, front_end)
             while self._features and (len(self._features) + 1) * made.nbytes > FEATURE_CACHE_BYTES:
                 self._features.popitem(last=False)
             self._features[front_end] = made

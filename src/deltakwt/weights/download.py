@@ -30,6 +30,8 @@ TRIES = 4
 TIMEOUT = 30.0  # seconds without a byte
 MAX_REASON = 200  # characters of a server's answer that are shown
 MAX_MEMBERS = 500_000  # files and folders of an archive; v0.02 has 106,000
+FREE_MEMBERS = 10_000  # of an archive of any size; more need
+MEMBER_BYTES = 256  # compressed bytes each, so that a small archive does not take minutes
 MAX_UNPACKED = 8 << 30  # bytes of the decompressed stream; v0.02 has 3.5 GB
 MAX_RATIO = 100  # decompressed to compressed; speech has less than 2
 FREE_BYTES = 16 << 20  # decompressed bytes to which the ratio does not apply
@@ -180,7 +182,7 @@ def unpack(archive: Path, folder: Path, progress: Progress) -> None:
         _unpack_into(unfinished, archive, progress)
         unfinished.replace(folder)
     except _UNPACK_ERRORS as error:
-        reason = str(error) or type(error).__name__
+        reason = (str(error) or type(error).__name__)[:MAX_REASON]
         raise DeltakwtError(f"{archive}: cannot be unpacked: {reason}") from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -210,12 +212,13 @@ def _unpack_into(folder: Path, archive: Path, progress: Progress) -> None:
         size = os.fstat(raw.fileno()).st_size
         stream = _Bounded(unzipped, archive, min(MAX_UNPACKED, FREE_BYTES + MAX_RATIO * size))
         stream.allow(MAX_MEMBER_HEADER)
+        most = min(MAX_MEMBERS, FREE_MEMBERS + size // MEMBER_BYTES)
         with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as tar:
             for number, member in enumerate(tar):
                 # tarfile would keep every member and every global header in memory.
                 tar.members.clear()  # type: ignore[attr-defined]
                 tar.pax_headers = {}
-                if number >= MAX_MEMBERS or not 0 <= member.size <= MAX_UNPACKED:
+                if number >= most or not 0 <= member.size <= MAX_UNPACKED:
                     raise _too_large(archive)
                 stream.allow(member.size + MAX_MEMBER_HEADER)
                 _unpack_member(tar, member, folder, archive)

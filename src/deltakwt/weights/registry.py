@@ -98,10 +98,17 @@ def named_models() -> dict[str, Path]:
     return {
         folder.name: folder
         for home in homes
-        if home.is_dir()
-        for folder in sorted(home.iterdir())
-        if (folder / "config.json").is_file()
+        for folder in _folders(home)
+        if os.path.isfile(folder / "config.json")  # false if it may not be read
     }
+
+
+def _folders(home: Path) -> list[Path]:
+    """Return what is in a folder: nothing if it is absent or may not be read."""
+    try:
+        return sorted(home.iterdir())
+    except OSError:
+        return []
 
 
 def resolve(name_or_path: str | os.PathLike[str]) -> Path:
@@ -145,7 +152,8 @@ def load_model(name_or_path: str | os.PathLike[str], arithmetic: str | None = No
 
 def _engine(path: Path, weights: Weights, arithmetic: str | None, name: str) -> Engine:
     """Return the engine of the wanted arithmetic."""
-    if arithmetic not in (None, *ARITHMETIC_NAMES):
+    is_name = arithmetic is None or isinstance(arithmetic, str)
+    if not is_name or arithmetic not in (None, *ARITHMETIC_NAMES):
         raise DeltakwtError(
             f"arithmetic {arithmetic!r}: must be one of {', '.join(ARITHMETIC_NAMES)}"
         )
