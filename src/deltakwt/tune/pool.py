@@ -164,8 +164,14 @@ class Pool:
         )
 
     def hold_out(self, share: float, seed: int) -> tuple[Pool, Pool]:
-        """Return two pools without a common speaker or recording: for the search, for the test."""
-        sources = sorted(set(self.sources))
+        """Return two pools without a common speaker or recording: for the search, for the test.
+
+        Digital silence is no recording and belongs to both.
+        """
+        silent = self.groups == ZERO
+        sources = sorted(
+            {s for s, is_silent in zip(self.sources, silent, strict=True) if not is_silent}
+        )
         if len(sources) < 2:
             raise DeltakwtError(
                 f"{self.name}: has one recording, none can be held out for the test; give --test"
@@ -174,8 +180,10 @@ class Pool:
         held = set(sources[: max(1, round(share * len(sources)))])
         inside = np.array([source in held for source in self.sources])
         return (
-            self.take(np.flatnonzero(~inside), self.name),
-            self.take(np.flatnonzero(inside), f"{self.name}, {share:.0%} of speakers held out"),
+            self.take(np.flatnonzero(~inside | silent), self.name),
+            self.take(
+                np.flatnonzero(inside | silent), f"{self.name}, {share:.0%} of speakers held out"
+            ),
         )
 
     def stratified(self, seed: int) -> Pool:
