@@ -86,6 +86,17 @@ def test_own_recordings_without_labels(in_process: Run, small_model: Path, tmp_p
     assert seconds == 4 * 6
 
 
+def test_no_write_leaves_the_model_as_it_is(
+    in_process: Run, small_model: Path, full_set: Path, tmp_path: Path
+) -> None:
+    before = sorted(path.name for path in small_model.iterdir())
+    command = ("tune", "--model", small_model, "--data", full_set, "--out", tmp_path / "out")
+    done = in_process(*command, *QUICK, "--no-refine", "--max-macs", "99", "--no-write")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in small_model.iterdir()) == before
+    assert "tuned" in json.loads((tmp_path / "out" / "profiles.json").read_text())["profiles"]
+
+
 def test_tune_weighs_augmented_groups(
     in_process: Run, small_model: Path, full_set: Path, tmp_path: Path
 ) -> None:

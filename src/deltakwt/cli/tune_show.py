@@ -68,7 +68,7 @@ def save_tuning(
     folder: Path, model: Model, outcome: TuningResult, document: dict[str, Any], write: bool
 ) -> None:
     """Write front.json, the figures, and profiles.json (in the model folder or in `folder`)."""
-    from deltakwt.tune.goals import write_profiles
+    from deltakwt.tune.goals import add_profiles, write_profiles
     from deltakwt.weights.registry import resolve
 
     write_json(folder / "front.json", document)
@@ -80,7 +80,10 @@ def save_tuning(
     }
     profiles = [choice.profile(facts, document["command"]) for choice in outcome.choices]
     home = resolve(model.name)
-    write_profiles(home if write and home.is_dir() else folder, profiles)
+    if write and home.is_dir():
+        write_profiles(home, profiles)
+    else:
+        add_profiles(folder, profiles)  # the command holds the lock of this folder already
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:

@@ -265,10 +265,15 @@ def confirm(name: str, goal: str, chosen: Candidate, test: Evaluator, seed: int)
 
 
 def write_profiles(folder: Path, profiles: Sequence[Profile]) -> Profiles:
-    """Add profiles to those of a folder; `accurate` becomes the default."""
-    with locked(folder, wait=True):  # two tunings of one model keep both their profiles
-        known = load_profiles(folder)
-        for profile in profiles:
-            known = known.with_profile(profile, default=profile.name == DEFAULT)
-        save_profiles(folder, known)
+    """Add profiles to those of a model folder, which two tunings may do at the same time."""
+    with locked(folder, wait=True):
+        return add_profiles(folder, profiles)
+
+
+def add_profiles(folder: Path, profiles: Sequence[Profile]) -> Profiles:
+    """Add profiles to those of a folder that no other run uses; `accurate` becomes the default."""
+    known = load_profiles(folder)
+    for profile in profiles:
+        known = known.with_profile(profile, default=profile.name == DEFAULT)
+    save_profiles(folder, known)
     return known
