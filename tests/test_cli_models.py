@@ -27,7 +27,7 @@ def test_eval_json(in_process: Run, trained: str, test_set: Path) -> None:
     assert found["seconds"] > 0
     assert (found["split"], found["silence"], found["seed"]) == ("test", "zero", 0)
     assert "macs" not in found
-    usual = json.loads(in_process(*command).stdout)  # as the model is set: accurate
+    usual = json.loads(in_process(*command).stdout)  # with the default profile
     assert usual["accuracy"] > 0.9
     assert 10 < usual["macs"]["model_percent"] < 40
 

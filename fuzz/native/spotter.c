@@ -81,7 +81,7 @@ static void fetch_words(dk_spotter *spotter, uint64_t pushed) {
     }
 }
 
-/* Every window is seen once, in order. */
+/* Checks that each window is reported once and in order. */
 static void see(void *context, const dk_seen_window *seen) {
     uint64_t *windows = (uint64_t *)context;
     EXPECT(seen->window == (*windows)++);

@@ -265,7 +265,7 @@ DK_API dk_status dk_stream_runner_push(dk_stream_runner *runner, const float *au
 
 /* What a runner did for a window. The next push changes what the pointers point to. */
 typedef struct {
-    int is_computed;         /* 0: it has the logits of an earlier window, and the counts are 0 */
+    int is_computed;         /* 0 if the logits of an earlier window were used; all counts are 0 */
     const int64_t *macs;     /* (layers, DK_PRODUCTS) */
     const int64_t *nonzeros; /* (layers, DK_SITES) */
     const float *rows;       /* (ring, 40): the newest feature rows, as a ring */

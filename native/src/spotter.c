@@ -32,7 +32,7 @@ struct dk_spotter {
     float *logits;     /* (BLOCK_WINDOWS, labels) */
     float *last;       /* (labels): logits of the last window */
     float *posteriors; /* (labels): posterior from which a window holds a word */
-    float *needed;     /* (labels): posterior that a word needs in each window of its mean */
+    float *needed;     /* (labels): least posterior of a window with which the mean can fire */
     const float **tensors;
     void *memory[3]; /* of the front end, the model and the runner */
     void *scratch;   /* of a clip */

@@ -87,4 +87,5 @@ def test_it_compiles_for_a_cortex_m0(int8_folder: Path, tmp_path: Path) -> None:
     command = ["arm-none-eabi-gcc", "-mthumb", "-mcpu=cortex-m0plus", "-std=c11", "-O2", "-Werror"]
     for source in ("engine.c", "spotter.c", "clip.c"):
         path = int8_folder / "src" / source
-        subprocess.run([*command, "-c", path, "-o", tmp_path / "object"], check=True)
+        done = subprocess.run([*command, "-c", path, "-o", tmp_path / "object"], check=False)
+        assert done.returncode == 0, source

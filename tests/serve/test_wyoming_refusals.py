@@ -1,4 +1,4 @@
-"""Clients that break the Wyoming protocol or a limit get the reason, and others notice nothing."""
+"""A client that breaks the Wyoming protocol or a limit is told why. Other clients go on."""
 
 from __future__ import annotations
 

@@ -136,6 +136,7 @@ def test_the_cursor_moves_by_keys(page: Page) -> None:
     for key in ("Home", "ArrowRight", "ArrowRight"):
         page.command("Input.dispatchKeyEvent", type="keyDown", key=key)
     page.wait(f"document.getElementById('grid').innerText !== {before!r}")
+    assert page.evaluate("document.getElementById('grid').innerText") != before
 
 
 def test_a_window_that_was_not_computed_shows_the_one_before(page: Page) -> None:
@@ -191,6 +192,7 @@ def test_a_file_that_is_no_sound_is_refused(page: Page, tmp_path: Path) -> None:
     (tmp_path / "text.wav").write_text("this is not a sound")
     page.choose_file("#file", tmp_path / "text.wav")
     page.wait(f"{STATUS}.includes('cannot be read as sound')")
+    assert "text.wav" in page.evaluate(STATUS)
 
 
 def test_sliders_and_profiles_change_the_cost(page: Page, model: Model) -> None:

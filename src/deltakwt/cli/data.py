@@ -88,18 +88,18 @@ def info(
 
 def source(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Describe this data folder.")],
-    name: Annotated[str, typer.Option(metavar="NAME", help="State this name of the data set.")],
+    name: Annotated[str, typer.Option(metavar="NAME", help="Record this name of the data set.")],
     licence: Annotated[
-        str, typer.Option(metavar="LICENCE", help="State this licence, such as 'CC BY 4.0'.")
+        str, typer.Option(metavar="LICENCE", help="Record this licence, such as 'CC BY 4.0'.")
     ],
     url: Annotated[
-        str, typer.Option(metavar="URL", help="State this web address. Default: none.")
+        str, typer.Option(metavar="URL", help="Record this web address. Default: none.")
     ] = "",
     attribution: Annotated[
-        str, typer.Option(metavar="TEXT", help="State these authors. Default: none.")
+        str, typer.Option(metavar="TEXT", help="Record these authors. Default: none.")
     ] = "",
 ) -> None:
-    """State the source of a data folder in DIR/SOURCE.json.
+    """Record the source of a data folder in DIR/SOURCE.json.
 
     The cards of models that are trained on this folder quote it.
     """

@@ -69,7 +69,7 @@ def _take_global_options(arguments: list[str]) -> tuple[list[str], bool]:
 
 
 def _hide_types(command: Any) -> None:
-    """Let --help name an argument FILE, where typer from 0.27 on writes FILE <list[str]>."""
+    """Keep the types that typer adds to arguments out of --help: FILE, not FILE <list[str]>."""
     for parameter in command.params:
         if parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda ctx: None

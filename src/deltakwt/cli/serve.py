@@ -116,7 +116,7 @@ class ServerArguments:
     stall: StallOption = 10.0
 
     def limits(self, **more: Any) -> Limits:
-        """Return the limits of a client."""
+        """Return the limits that these options set for every client."""
         from deltakwt.serve.limits import Limits
 
         return Limits(

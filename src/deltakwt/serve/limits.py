@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 
 from deltakwt.core.errors import DeltakwtError
 
-SOUND_COST = 0.005  # seconds of sound that a message with sound counts as at least
-OTHER_COST = 0.1  # and a message without
+SOUND_COST = 0.005  # a message with sound counts as at least so many seconds of sound
+OTHER_COST = 0.1  # a message without sound counts as so many
 
 
 @dataclass(frozen=True)

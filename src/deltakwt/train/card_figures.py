@@ -95,18 +95,18 @@ def listening_section(documents: Sequence[Facts]) -> str:
     settings.
     """
     names = [setting["setting"] for setting in documents[0]["settings"]]
-    columns = [[_setting(document, name) for document in documents] for name in names]
+    columns = [[_decided(document, name) for document in documents] for name in names]
     ratios = " / ".join(f"{document['scenario']['snr']:g} dB" for document in documents)
     rows = [
         [f"commands missed among sounds, {ratios}"]
-        + [_joined(f"{s['decided']['miss_percent']:.1f}" for s in c) + "%" for c in columns],
+        + [" / ".join(f"{d['miss_percent']:.1f}" for d in c) + "%" for c in columns],
         [f"confusions per hour, {ratios}"]
-        + [_joined(f"{s['decided']['confusions_per_hour']:.0f}" for s in c) for c in columns],
+        + [" / ".join(f"{d['confusions_per_hour']:.0f}" for d in c) for c in columns],
     ]
     for number, document in enumerate(documents):
         for place, folder in enumerate(document["negatives"] or ()):
             name = "/".join(Path(folder["folder"]).parts[-2:])
-            found = [c[number]["decided"]["negatives"][place] for c in columns]
+            found = [c[number]["negatives"][place] for c in columns]
             rows.append(
                 [f"false accepts per hour, {name} ({folder['hours']:.1f} h)"]
                 + [f"{figures['false_accepts_per_hour']:.1f}" for figures in found]
@@ -121,13 +121,10 @@ def listening_section(documents: Sequence[Facts]) -> str:
     )
 
 
-def _setting(document: Facts, name: str) -> Facts:
-    found: Facts = next(s for s in document["settings"] if s["setting"] == name)
+def _decided(document: Facts, name: str) -> Facts:
+    """Return the misses, confusions and false accepts of one setting."""
+    found: Facts = next(s["decided"] for s in document["settings"] if s["setting"] == name)
     return found
-
-
-def _joined(values: Any) -> str:
-    return " / ".join(values)
 
 
 def _code(name: str) -> str:
@@ -147,11 +144,10 @@ def update(
     path = folder / "README.md"
     card = path.read_text(encoding="utf-8")
     card = with_section(card, PROFILES, profiles_section(_read(folder / "profiles.json")), "")
-    after = PROFILES
     if robustness is not None:
-        card = with_section(card, CONDITIONS, conditions_section(_read(robustness)), after)
-    after = CONDITIONS if CONDITIONS in card else PROFILES
+        card = with_section(card, CONDITIONS, conditions_section(_read(robustness)), PROFILES)
     if stress:
+        after = CONDITIONS if CONDITIONS in card else PROFILES
         card = with_section(card, LISTENING, listening_section([_read(f) for f in stress]), after)
     write_atomically(path, card.encode())
 

@@ -170,7 +170,7 @@ def sound_cuts(sounds: Sequence[Recordings], count: int, samples: int, rng: Gene
 def silence_of(
     recorded: Tensor | None, count: int, rng: Generator, loud: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return silence (count, 24000), and (count,) bool: it is a recorded sound.
+    """Return clips of silence (count, 24000), and which of them are recorded sounds (count,).
 
     78% are recorded sounds, 10% synthetic noise, 12% digital zero. Levels are drawn down to -80 dB:
     a quiet room is silence, and so is a running tap. Sounds that are marked as `loud` (count,) stay
