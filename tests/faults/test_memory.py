@@ -39,5 +39,6 @@ def test_eval_that_does_not_get_its_memory(megabytes: int, many_clips: Path) -> 
     )
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
+    # The interpreter may add words of its own when a finalizer finds no memory either.
     assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("deltakwt: not enough memory")
+    assert "deltakwt: not enough memory" in done.stderr
