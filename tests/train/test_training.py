@@ -15,9 +15,12 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
+from deltakwt.core.config import SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import load
+from deltakwt.data.recordings import Places
 from deltakwt.data.sources import DataSource, write_source
 from deltakwt.train import checkpoint, loop
 from deltakwt.train.bank import Bank, make_bank, standardise
@@ -263,6 +266,29 @@ def test_a_bank_of_examples_is_made_once_and_teaches_the_toy_task(
     before = (tmp_path / "student" / "bank.npz").stat().st_mtime_ns
     make_bank(plan, cast(ShardMaker, None), tmp_path / "student")
     assert (tmp_path / "student" / "bank.npz").stat().st_mtime_ns == before
+
+
+def test_a_bank_holds_places_on_which_a_teacher_fires_and_never_teaches_to_fire(
+    toy_plan: Plan, speech_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path / "teacher", replace(toy_plan, epochs=4))
+    searched: list[float] = []
+    update = HardNegatives.update
+
+    def recorded(self: HardNegatives, places: Places, scores: NDArray[np.float64]) -> None:
+        update(self, places, scores)
+        searched.extend(scores.tolist())
+
+    monkeypatch.setattr(HardNegatives, "update", recorded)
+    plan = replace(speech_plan, bank=200, epochs=1, teachers=(str(tmp_path / "teacher"),))
+    run(tmp_path / "student", plan)
+    assert len(searched) == 100 + 50  # cuts of speech and of sounds
+    assert sum(score > HardNegatives.FIRED for score in searched) > 10  # it never heard speech
+    bank = Bank(plan, tmp_path / "student", torch.device("cpu"))
+    others = [plan.labels.index(SILENCE), plan.labels.index(UNKNOWN)]
+    no_word = np.isin(bank.labels, others)
+    assert bank.negative.sum() > 50
+    assert np.isin(bank.answers.argmax(axis=1)[no_word], others).all()
 
 
 def test_a_bank_that_cannot_be_read_is_reported(toy_plan: Plan, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Augmentation takes longer than a step of a small model. With a bank, a small model sees each
 example many times, with other masks and other frames each time. The teachers answer the augmented
-examples themselves, speech and sounds included.
+examples themselves, speech and sounds included. The first teacher also looks for hard negatives:
+places in the speech and the sounds on which it fires, which the bank then holds more often.
 """
 
 from __future__ import annotations
@@ -12,24 +13,28 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from deltakwt.core.config import FEATURES, FRAMES
+from deltakwt.core.config import CLIP_SAMPLES, FEATURES, FRAMES, SILENCE, UNKNOWN
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import softmax
 from deltakwt.data.recordings import Places
+from deltakwt.train.augment import MARGIN, RAW_SAMPLES
 from deltakwt.train.examples import ShardMaker, TrainingShard
-from deltakwt.train.features import masks, some_frames
+from deltakwt.train.features import masks, plain_features, some_frames
+from deltakwt.train.negatives import floats, sound_places
 from deltakwt.train.plan import Plan
 from deltakwt.weights.folder import load_weights
 from deltakwt.weights.registry import resolve
 
 FEATURES_FILE, REST_FILE = "bank.npy", "bank.npz"
 BATCH = 64  # examples made at once
+SEARCHED = 0.5, 0.25  # cuts of speech and of sounds that are searched, per example of the bank
 SPREAD_OF = 2000  # examples of which the spread of each feature is taken
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[str, int, int], None]  # what is done, how much of it, and of how much
 
 
 class Bank:
@@ -82,12 +87,17 @@ class Bank:
 
 
 def make_bank(
-    plan: Plan, maker: ShardMaker, folder: Path, progress: Progress = lambda done, total: None
+    plan: Plan,
+    maker: ShardMaker,
+    folder: Path,
+    progress: Progress = lambda what, done, total: None,
 ) -> None:
     """Write `plan.bank` examples to `folder`, unless they are there."""
     if (folder / REST_FILE).is_file():
         return
     engines = [_engine(name, plan.labels) for name in plan.teachers]
+    if engines:
+        _find_hard_negatives(plan, maker, engines[0], progress)
     labels, negative = np.zeros(plan.bank, np.int64), np.zeros(plan.bank, bool)
     answers = np.zeros((plan.bank, len(plan.labels) if engines else 0), np.float32)
     try:
@@ -102,12 +112,13 @@ def make_bank(
             features[rows], labels[rows] = made, shard.labels[:count].cpu()
             negative[rows] = shard.negative[:count].cpu()
             for engine in engines:
-                logits = np.stack([engine.dense(clip) for clip in made])
-                answers[rows] += softmax(logits) / len(engines)
+                answers[rows] += _answers(engine, made) / len(engines)
             done = rows.stop
-            progress(done, plan.bank)
+            progress("making examples", done, plan.bank)
             if done == plan.bank:
                 break
+        if engines:
+            _correct(answers, labels, plan.labels)
         features.flush()
         np.savez(folder / REST_FILE, labels=labels, negative=negative, answers=answers)
     except OSError as error:
@@ -119,6 +130,48 @@ def _engine(name: str, labels: tuple[str, ...]) -> Engine:
     if weights.config.labels != labels:
         raise DeltakwtError(f"{name}: the teacher must have the labels that are to be learned")
     return Engine(weights.config, weights.tensors)
+
+
+def _answers(engine: Engine, clips: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Return the probabilities (n, labels) of features (n, 98, 40)."""
+    return softmax(np.stack([engine.dense(clip) for clip in clips]))
+
+
+def _correct(
+    answers: NDArray[np.float32], labels: NDArray[np.int64], names: tuple[str, ...]
+) -> None:
+    """Replace, in place, the answers that find a word where there is none by the label."""
+    others = [index for index, name in enumerate(names) if name in (SILENCE, UNKNOWN)]
+    wrong = np.isin(labels, others) & ~np.isin(answers.argmax(1), others)
+    answers[wrong] = np.eye(len(names), dtype=np.float32)[labels[wrong]]
+
+
+def _find_hard_negatives(plan: Plan, maker: ShardMaker, engine: Engine, progress: Progress) -> None:
+    """Let a teacher hear cuts of the speech and the sounds; `maker` remembers where it fires."""
+    negatives, rng = maker.negatives, Generator().manual_seed(plan.seed)
+    speech, sounds = negatives.material.speech, negatives.material.sounds
+    keywords = [n for n, name in enumerate(plan.labels) if name not in (SILENCE, UNKNOWN)]
+
+    def search(places: NDArray[np.int64], cut: Callable[[int], NDArray[np.int16]]) -> None:
+        for start in range(0, len(places), BATCH):
+            some = places[start : start + BATCH]
+            clips = floats(np.stack([cut(int(place)) for place in some]))
+            features = plain_features(clips, torch.device("cpu")).numpy()
+            scores = _answers(engine, features)[:, keywords].max(1)
+            negatives.hard.update(some, scores)
+            progress("searching for hard negatives", start + len(some), len(places))
+
+    if speech.files:
+        count = int(SEARCHED[0] * plan.bank)
+        drawn = torch.rand(count, generator=rng, dtype=torch.float64) * speech.samples
+        search(drawn.long().numpy(), lambda place: speech.cut(place, CLIP_SAMPLES))
+    if sounds:
+        first, joined = speech.samples, negatives.sounds
+        places = sound_places(sounds, int(SEARCHED[1] * plan.bank), RAW_SAMPLES, rng)
+        search(
+            first + places.numpy(),
+            lambda place: joined.cut_inside(place - first, RAW_SAMPLES)[MARGIN:-MARGIN],
+        )
 
 
 def _shards(maker: ShardMaker) -> Iterator[TrainingShard]:

@@ -123,7 +123,7 @@ class Negatives:
         return clips, torch.where(recorded, places, -1).numpy()
 
     def backgrounds(self, count: int, rng: Generator) -> tuple[Tensor, Tensor]:
-        """Return (B, 16000) sounds (60%), babble (20%), a talker (10%), noise; (B,) talker."""
+        """Return (B, 16000) sounds (50%), babble (30%), a talker (10%), noise; (B,) talker."""
         kind = torch.rand(count, generator=rng)
         speech = self.material.speech
         background = sound_cuts(self.material.sounds, count, CLIP_SAMPLES, rng)
@@ -133,7 +133,7 @@ class Negatives:
         talker = (
             (kind >= 0.8) & (kind < 0.9) if speech.files else torch.zeros(count, dtype=torch.bool)
         )
-        for row in torch.nonzero((kind >= 0.6) & (kind < 0.9))[:, 0].tolist():
+        for row in torch.nonzero((kind >= 0.5) & (kind < 0.9))[:, 0].tolist():
             if not speech.files:
                 break
             number = 1 if talker[row] else int(voices[row])

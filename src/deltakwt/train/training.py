@@ -115,7 +115,7 @@ def _run(
     data = _prepare(request, plan, world, reporter)
     if plan.bank and world.first:
         maker = ShardMaker(plan, data.training, data.material, HardNegatives(), torch.device("cpu"))
-        make_bank(plan, maker, request.out, partial(reporter.prepared, "making examples"))
+        make_bank(plan, maker, request.out, reporter.prepared)
     world.barrier()
     if plan.bank and not (state.step or request.start or request.grow):
         standardise(state.weights, Bank(plan, request.out, torch.device("cpu")))
