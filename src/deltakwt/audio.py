@@ -113,7 +113,8 @@ def read_part(path: str | os.PathLike[str], start: int, count: int) -> Audio:
 
 def one_clip(sound: Sound, sample_rate: int | None = None) -> Audio:
     """Return a sound of up to one second as (16000,), zero-padded at its end."""
-    if sample_rate is None and _is_clip(sound):
+    is_16_khz = sample_rate is None or (type(sample_rate) is int and sample_rate == SAMPLE_RATE)
+    if is_16_khz and _is_clip(sound):
         return sound
     held: list[Audio] = []
     length = 0
