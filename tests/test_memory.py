@@ -12,12 +12,15 @@ import struct
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import soundfile
+from safetensors.numpy import save_file
 from tflite_writer import authors_names, write, write_shared
 
 from deltakwt.core.config import KWT3, Config
@@ -37,11 +40,13 @@ from deltakwt.listen.saved import read_saved
 from deltakwt.weights.download import unpack
 from deltakwt.weights.folder import load_weights
 from deltakwt.weights.folder import load_profiles
-import safetensors, soundfile, soxr
+from deltakwt.weights.importing import import_model
+import onnx, safetensors, soundfile, soxr
 path = Path(sys.argv[2])
 readers = {
     "model": lambda: load_weights(path),
     "profiles": lambda: load_profiles(path),
+    "import": lambda: import_model(path, path.parent / "imported"),
     "manifest": lambda: load_manifest(path, path.parent),
     "lines": lambda: list(read_json_lines(path, 16 << 20)),
     "events": lambda: read_saved(path),
@@ -199,6 +204,41 @@ def largest_tflite(path: Path) -> Path:
     return path / "a.tflite"
 
 
+def torch_file(pickle: bytes, values: int = 0) -> Callable[[Path], Path]:
+    """A file of torch.save with that pickle, and one storage of so many zeros."""
+
+    def make(path: Path) -> Path:
+        with zipfile.ZipFile(path / "a.pt", "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr("a/data.pkl", pickle)
+            archive.writestr("a/data/0", bytes(4 * values))
+        return path / "a.pt"
+
+    return make
+
+
+def other_safetensors(path: Path) -> Path:
+    """12 million weights of no Transformer, which is as many as a file may have."""
+    save_file({f"a{n}": np.zeros(1 << 20, np.float32) for n in range(12)}, path / "a.safetensors")
+    return path / "a.safetensors"
+
+
+def other_onnx(path: Path) -> Path:
+    """23 MB of weights, and no graph."""
+    values = np.zeros(1_150_000, np.float32)
+    weights = [onnx.numpy_helper.from_array(values, f"a{n}") for n in range(5)]
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], weights))
+    (path / "a.onnx").write_bytes(model.SerializeToString())
+    return path / "a.onnx"
+
+
+# {"a": a tensor of 12 million values in the storage "0"}, as torch.save writes it
+TENSOR = (
+    b"\x80\x02}X\x01\x00\x00\x00actorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storage"
+    b"ctorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuJ\x00\x00\xc0\x00tQK\x00"
+    b"J\x00\x00\xc0\x00\x85K\x01\x85\x89}tRs."
+)
+
+
 def config_of(content: bytes) -> Callable[[Path], Path]:
     def make(path: Path) -> Path:
         (path / "config.json").write_bytes(content)
@@ -278,6 +318,11 @@ CASES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "config of lists": ("model", config_of(b'{"labels": [' + b"[]," * 340_000 + b"1]}")),
     "config of text": ("model", config_of(b'{"labels": ["' + b"a" * 1_000_000 + b'"]}')),
     "config of 120 MB": ("model", config_of(b"[" * (120 << 20))),
+    "torch pickle of dictionaries": ("import", torch_file(b"\x80\x02" + b"}" * 399_000 + b".")),
+    "torch pickle with memo": ("import", torch_file(b"\x80\x04" + b"}\x94" * 199_000 + b".")),
+    "torch weights of no Transformer": ("import", torch_file(TENSOR, 12 << 20)),
+    "safetensors of no Transformer": ("import", other_safetensors),
+    "ONNX of no Transformer": ("import", other_onnx),
     "one pax header": ("archive", pax_header),
     "many pax headers": ("archive", pax_headers),
     "long name": ("archive", long_name),

@@ -132,7 +132,7 @@ def _engine(name: str, labels: tuple[str, ...]) -> Engine:
     return Engine(weights.config, weights.tensors)
 
 
-def _answers(engine: Engine, clips: NDArray[np.float32]) -> NDArray[np.float64]:
+def _answers(engine: Engine, clips: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the probabilities (n, labels) of features (n, 98, 40)."""
     return softmax(np.stack([engine.dense(clip) for clip in clips]))
 
@@ -157,7 +157,7 @@ def _find_hard_negatives(plan: Plan, maker: ShardMaker, engine: Engine, progress
             some = places[start : start + BATCH]
             clips = floats(np.stack([cut(int(place)) for place in some]))
             features = plain_features(clips, torch.device("cpu")).numpy()
-            scores = _answers(engine, features)[:, keywords].max(1)
+            scores = _answers(engine, features)[:, keywords].max(1).astype(np.float64)
             negatives.hard.update(some, scores)
             progress("searching for hard negatives", start + len(some), len(places))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +27,11 @@ from deltakwt.weights.folder import (
 from deltakwt.weights.mapping import Mapped, Row, map_tensors
 from deltakwt.weights.registry import import_tflite
 from deltakwt.weights.torch_file import MAX_FILE_BYTES, read_torch
+from deltakwt.weights.torch_pickle import MAX_VALUES
 
 TORCH = (".pt", ".pth", ".ckpt", ".bin", ".th")
 SUFFIXES = (".tflite", ".safetensors", ".onnx", *TORCH)
+FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}  # of safetensors
 MAX_CHECK_CLIPS = 1000
 # Other code computes GELU with erf and LayerNorm with another epsilon; logits differ by about this.
 CHECK_TOLERANCE = 0.05
@@ -98,18 +103,33 @@ def read_tensors(file: Path) -> dict[str, NDArray[np.float32]]:
     with open_regular(file) as opened:
         size = os.fstat(opened.fileno()).st_size
         header = int.from_bytes(opened.read(8), "little")
-    if size > MAX_FILE_BYTES or header > MAX_HEADER_BYTES:
-        raise DeltakwtError(f"{file}: damaged, or larger than {MAX_FILE_BYTES} bytes")
-    try:
-        with safe_open(file, framework="numpy") as tensors:
-            kinds = {n: tensors.get_slice(n).get_dtype() for n in list(tensors.keys())}
-            for name, kind in kinds.items():
-                if kind.startswith(("BF", "F8")):
-                    raise DeltakwtError(f"{file}: {name} is {kind}; save it as float32")
-            floats = [name for name, kind in kinds.items() if kind in ("F64", "F32", "F16")]
-            return {n: np.ascontiguousarray(tensors.get_tensor(n), np.float32) for n in floats}
-    except (SafetensorError, OSError) as error:
-        raise DeltakwtError(f"{file}: damaged: {error}") from error
+        if size > MAX_FILE_BYTES or header > MAX_HEADER_BYTES:
+            raise DeltakwtError(f"{file}: damaged, or larger than {MAX_FILE_BYTES} bytes")
+        try:
+            with safe_open(file, framework="numpy"):  # it checks the header
+                pass
+        except (SafetensorError, OSError) as error:
+            raise DeltakwtError(f"{file}: damaged: {error}") from error
+        return _floats(file, opened, header)
+
+
+def _floats(file: Path, opened: BinaryIO, header: int) -> dict[str, NDArray[np.float32]]:
+    """Return the tensors of floats of a safetensors file whose header was checked."""
+    opened.seek(8)
+    entries = json.loads(opened.read(header))
+    entries.pop("__metadata__", None)
+    for name, entry in entries.items():
+        if entry["dtype"].startswith(("BF", "F8")):
+            raise DeltakwtError(f"{file}: {name} is {entry['dtype']}; save it as float32")
+    floats = {name: entry for name, entry in entries.items() if entry["dtype"] in FLOATS}
+    if sum(math.prod(entry["shape"]) for entry in floats.values()) > MAX_VALUES:
+        raise DeltakwtError(f"{file}: tensors of more than {MAX_VALUES} values")
+    tensors = {}
+    for name, entry in floats.items():
+        kind, offset = FLOATS[entry["dtype"]], 8 + header + entry["data_offsets"][0]
+        values = np.fromfile(opened, kind, math.prod(entry["shape"]), offset=offset - opened.tell())
+        tensors[name] = values.reshape(entry["shape"]).astype(np.float32, copy=False)
+    return tensors
 
 
 def _compare(mapped: Mapped, check: Path) -> float:
