@@ -105,7 +105,7 @@ def test_running_speech_is_rejected_and_the_facts_are_stored(
 ) -> None:
     data = Path(speech_plan.speech[0])
     write_source(data, DataSource("Sweeps", "CC0"))
-    made = run(tmp_path / "run", replace(speech_plan, epochs=8))
+    made = run(tmp_path / "run", replace(speech_plan, epochs=12))
     facts = made.training
     assert facts["speech_accepts"] < 0.1
     assert facts["calibration"]["clips"] > 100
