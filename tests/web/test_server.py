@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,12 +13,14 @@ import sys
 import time
 import urllib.request
 import wave as wave_files
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import CLIPS
+from numpy.typing import NDArray
 
 from deltakwt.cli.explore import explore
 from deltakwt.core.errors import DeltakwtError
@@ -141,6 +144,18 @@ def test_live_sound_reaches_every_follower() -> None:
     assert list(live.follow()) == []  # a page that comes too late is told so
 
 
+def test_a_live_source_that_fails_is_reported() -> None:
+    def failing() -> Iterator[tuple[NDArray[np.float32], int]]:
+        yield np.zeros(1600, np.float32), 16_000
+        raise DeltakwtError("the microphone is gone")
+
+    noted: list[str] = []
+    live = LiveSound(failing(), noted.append)
+    live.start()
+    assert list(live.follow())[1:] == []
+    assert noted == ["the microphone is gone"]
+
+
 def test_the_command_prints_an_address_and_ends(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "deltakwt", "explore", "--no-browser", "--live", "--input"]
     running = subprocess.Popen(
@@ -160,6 +175,14 @@ def test_the_command_prints_an_address_and_ends(tmp_path: Path) -> None:
 def test_wrong_files_and_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DeltakwtError, match="none.wav: no such file"):
         explore([tmp_path / "none.wav"], browser=False)
+    os.mkfifo(tmp_path / "pipe.wav")
+    with pytest.raises(DeltakwtError, match="pipe.wav: not a regular file"):
+        explore([tmp_path / "pipe.wav"], browser=False)
+    with pytest.raises(DeltakwtError, match="pipe.wav: not a regular file"):
+        explore(live=True, source=str(tmp_path / "pipe.wav"), browser=False)
+    (tmp_path / "text.wav").write_text("no sound")
+    with pytest.raises(DeltakwtError, match="text.wav: not readable as sound"):
+        explore([tmp_path / "text.wav"], browser=False)
     with pytest.raises(DeltakwtError, match="--input: needs --live"):
         explore(source="x.wav", browser=False)
     with pytest.raises(DeltakwtError, match="no-such-model"):

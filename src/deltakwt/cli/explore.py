@@ -64,6 +64,7 @@ def explore(
 
     The page is served on this machine only, at a random port and address. Ctrl-C ends it.
     """
+    from deltakwt.audio import open_sound
     from deltakwt.explore.server import Server
     from deltakwt.explore.site import Site, shipped_models
     from deltakwt.weights.registry import resolve
@@ -71,9 +72,12 @@ def explore(
     if source is not None and not live:
         raise DeltakwtError("--input: needs --live; give a file without --input to open it")
     sounds = files or ([] if live else [Path(__file__).parents[1] / "selftest.flac"])
-    for path in sounds:
-        if not path.is_file():
+    given = [] if source is None or source == "-" else [Path(source)]
+    for path in [*sounds, *given]:
+        if not path.exists():
             raise DeltakwtError(f"{path}: no such file; give sound files")
+        with open_sound(path):  # what is no sound is an error now, not in the browser
+            pass
     for model in models or []:
         resolve(model)  # a wrong name is an error now, not in the browser
     site = Site.of(models or shipped_models(DEFAULT_MODEL), sounds, is_live=live)
@@ -100,7 +104,7 @@ def _open_browser(url: str) -> None:
 def _live_sound(source: str | None) -> LiveSound:
     from deltakwt.explore.live import LiveSound
 
-    return LiveSound(_blocks(source))
+    return LiveSound(_blocks(source), note)
 
 
 def _blocks(source: str | None) -> Iterator[Block]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -15,13 +15,18 @@ MAX_WAITING = 100  # blocks that a slow page may be behind; older ones are dropp
 
 
 class LiveSound:
-    """Reads a source in a thread of its own and hands every block to all followers."""
+    """Reads a source in a thread of its own and hands every block to all followers.
 
-    def __init__(self, blocks: Iterable[Block]) -> None:
+    `note` gets the reason if the source fails.
+    """
+
+    def __init__(
+        self, blocks: Iterable[Block], note: Callable[[str], None] = lambda reason: None
+    ) -> None:
         self._followers: set[queue.Queue[bytes]] = set()
         self._lock = threading.Lock()
         self._has_ended = False
-        self.error: Exception | None = None
+        self._note = note
         self._thread = threading.Thread(target=self._run, args=(blocks,), daemon=True)
 
     def start(self) -> None:
@@ -54,7 +59,7 @@ class LiveSound:
                     whole = np.clip(np.rint(samples * 32768), -32768, 32767).astype("<i2")
                     self._send(whole.tobytes())
         except Exception as error:
-            self.error = error
+            self._note(str(error))
         with self._lock:
             self._has_ended = True
         self._send(b"")

@@ -109,8 +109,10 @@ def _remove(out: Path, keep_folder: bool) -> None:
 
 
 def _unwritable(out: Path, error: OSError) -> DeltakwtError:
-    if isinstance(error, shutil.Error):  # copytree's list of (from, to, reason)
-        return DiskFailed(f"{out}: cannot be written: {error.args[0][0][2]}")
+    if isinstance(error, shutil.Error):  # copytree's list of (from, to, "[Errno 28] Reason: ...")
+        _, to, reason = error.args[0][0]
+        short = re.sub(r"\[Errno \d+\] ([^:]*).*", r"\1", str(reason))
+        return DiskFailed(f"{to}: cannot be written: {short}")
     return DeltakwtError(f"{out}: cannot be written: {error.strerror}")
 
 
