@@ -13,7 +13,15 @@ from deltakwt.core.config import KWT1, Config
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import dense_macs
-from deltakwt.core.setting import SITES, FrontEndSetting, Setting, Thresholds
+from deltakwt.core.model import Model
+from deltakwt.core.setting import (
+    SITES,
+    FrontEndSetting,
+    Profile,
+    Profiles,
+    Setting,
+    Thresholds,
+)
 from deltakwt.tune.goals import (
     Candidate,
     Goals,
@@ -36,6 +44,7 @@ from deltakwt.tune.refine import (
     with_table,
 )
 from deltakwt.tune.search import clip_counts, parse_sites
+from deltakwt.tune.tuning import TuningOptions, known_settings
 from deltakwt.weights.folder import random_tensors
 
 SMALL = Config(dim=16, heads=2, mlp=32, layers=2)
@@ -308,6 +317,20 @@ def test_a_setting_that_is_bad_on_a_telephone_is_not_chosen() -> None:
     assert choose(front, Goals(max_macs=15)).measurement is cheap  # no limit of the loss
     assert not groups_over(in_two_groups(0.0, 12.0, 10.0, clips=49), 1.0)  # too few to tell
     assert not groups_over(in_two_groups(0.0, 1.5, 10.0), 1.0)  # within the sampling error
+
+
+def test_profiles_of_the_model_are_candidates_if_the_search_could_find_them(
+    engine: Engine,
+) -> None:
+    smooth = replace(SETTING, front_end=FrontEndSetting(smooth=True))
+    profiles = Profiles({"a": Profile("a", SETTING), "b": Profile("b", smooth)})
+    model = Model(SMALL, engine, profiles)
+    options = TuningOptions(
+        Goals(), MIX, MIX, SITES, None, 1, 10, refine=False, seed=0, storage="", study="", name=""
+    )
+    assert known_settings(model, options) == [SETTING, smooth]
+    assert known_settings(model, replace(options, front_end=smooth.front_end)) == [smooth]
+    assert known_settings(model, replace(options, sites=SITES[:6])) == []
 
 
 def test_mcnemar_is_the_exact_binomial_test() -> None:

@@ -6,12 +6,12 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from deltakwt.core.model import Model
-from deltakwt.core.setting import FrontEndSetting, Setting
+from deltakwt.core.setting import SITES, FrontEndSetting, Setting
 from deltakwt.tune.cost import CostModel
 from deltakwt.tune.goals import (
     NAMED,
@@ -156,14 +156,16 @@ def tune(
 ) -> TuningResult:
     """Run all stages. `test` reads the test clips, after every choice is made.
 
-    Raises `Unreachable` if none of the goals can be met.
+    The settings of the profiles that the model has already are candidates too. Raises `Unreachable`
+    if none of the goals can be met.
     """
     options.goals.check(model.config)
     evaluator = make_evaluator(model, pool, options)
     study = run_search(model, evaluator, options, False, progress)
     walks = refine(study, evaluator, options, progress) if options.refine else []
     refined = chain.from_iterable(one.settings(model.config.layers) for one in walks)
-    measured = measure_all(evaluator, [*searched_front(study), *refined], progress)
+    settings = [*searched_front(study), *refined, *known_settings(model, options)]
+    measured = measure_all(evaluator, settings, progress)
     candidates = candidates_of(measured, options)
     chosen, missed = choose_all(candidates, options)
     if not chosen:
@@ -177,6 +179,18 @@ def tune(
     return TuningResult(
         choices, candidates, unseen.pool, slopes, finished(study), missed, evaluator.cost
     )
+
+
+def known_settings(model: Model, options: TuningOptions) -> list[Setting]:
+    """Return the settings of the model's profiles that this search could have found."""
+    if set(options.sites) != set(SITES):
+        return []
+    known = [profile.setting for profile in model.profiles.profiles.values()]
+    return [
+        replace(setting, name="")
+        for setting in known
+        if setting.thresholds is not None and options.front_end in (None, setting.front_end)
+    ]
 
 
 def refine(
