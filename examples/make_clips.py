@@ -23,7 +23,7 @@ CLIPS = {  # word: voice
     "up": "en-us+m3",
     "down": "en-gb",
     "left": "en-us",
-    "right": "en-us+f2",
+    "right": "en-us",
     "on": "en-us+f2",
     "off": "en-us",
     "stop": "en-us+m3",
