@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from conftest import CLIPS, Run
 from tflite_writer import write
 
@@ -140,3 +142,19 @@ def test_an_interrupted_spot_shows_what_it_has(
     captured = capsys.readouterr()
     assert [entry["file"] for entry in json.loads(captured.out)] == files[:1]
     assert "interrupted" in captured.err
+
+
+def test_ctrl_c_in_the_middle_of_a_lock_is_an_interrupt(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    app = typer.Typer()
+
+    @app.command()
+    def wait(_name: str) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            threading.Lock().release()  # as in the locks of Python's own library: RuntimeError
+
+    assert run(app, ["x"]) == 130
+    assert capsys.readouterr().err == "deltakwt: interrupted\n"

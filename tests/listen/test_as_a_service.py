@@ -173,11 +173,11 @@ def test_a_wrong_option_is_not_started_again(tmp_path: Path) -> None:
 def test_a_stream_goes_on_with_other_settings(trained: str, speech: Speech) -> None:
     model: Model = load(trained)
     spotter = Spotter(model)
-    half = len(speech.sound) // 2  # between the second word and the third
-    events: list[Event] = spotter.push(speech.sound[:half])
+    cut = round(16_000 * (speech.words["stop"] - 0.4))  # between the second word and the third
+    events: list[Event] = spotter.push(speech.sound[:cut])
     before = spotter.meter.total.macs
     spotter.restart(load(trained), setting="dense")
-    events += spotter.push(speech.sound[half:])
+    events += spotter.push(speech.sound[cut:])
     events += spotter.flush()
     assert [event.label for event in events] == list(speech.words)
     for event, start in zip(events, speech.words.values(), strict=True):

@@ -48,6 +48,9 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
         fail("interrupted")
         return ExitCode.INTERRUPTED
     except Exception as error:
+        if _came_from_interrupt(error):
+            fail("interrupted")
+            return ExitCode.INTERRUPTED
         if debug:
             traceback.print_exc()
         fail(str(error) if isinstance(error, DeltakwtError) else describe(error))
@@ -56,6 +59,16 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
     finally:
         release_folders()
     return code
+
+
+def _came_from_interrupt(error: BaseException) -> bool:
+    """Return whether Ctrl-C caused the error: it can hit the middle of Python's own locks."""
+    at: BaseException | None = error
+    while at is not None:
+        if isinstance(at, KeyboardInterrupt):
+            return True
+        at = at.__cause__ or at.__context__
+    return False
 
 
 def _take_global_options(arguments: list[str]) -> tuple[list[str], bool]:
