@@ -144,17 +144,21 @@ def test_an_interrupted_spot_shows_what_it_has(
     assert "interrupted" in captured.err
 
 
-def test_ctrl_c_in_the_middle_of_a_lock_is_an_interrupt(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("stop", "code", "said"),
+    [(KeyboardInterrupt(), 130, "deltakwt: interrupted\n"), (SystemExit(143), 143, "")],
+)
+def test_a_signal_in_the_middle_of_a_lock_ends_the_run_as_usual(
+    capsys: pytest.CaptureFixture[str], stop: BaseException, code: int, said: str
 ) -> None:
     app = typer.Typer()
 
     @app.command()
     def wait(_name: str) -> None:
         try:
-            raise KeyboardInterrupt
+            raise stop
         finally:
             threading.Lock().release()  # as in the locks of Python's own library: RuntimeError
 
-    assert run(app, ["x"]) == 130
-    assert capsys.readouterr().err == "deltakwt: interrupted\n"
+    assert run(app, ["x"]) == code
+    assert capsys.readouterr().err == said

@@ -48,7 +48,10 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
         fail("interrupted")
         return ExitCode.INTERRUPTED
     except Exception as error:
-        if _came_from_interrupt(error):
+        stop = _signal_behind(error)
+        if isinstance(stop, SystemExit):
+            return int(stop.code or 0)
+        if stop is not None:
             fail("interrupted")
             return ExitCode.INTERRUPTED
         if debug:
@@ -61,14 +64,14 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
     return code
 
 
-def _came_from_interrupt(error: BaseException) -> bool:
-    """Return whether Ctrl-C caused the error: it can hit the middle of Python's own locks."""
+def _signal_behind(error: BaseException) -> KeyboardInterrupt | SystemExit | None:
+    """Return the signal that caused an error, if any: it can hit the middle of Python's locks."""
     at: BaseException | None = error
     while at is not None:
-        if isinstance(at, KeyboardInterrupt):
-            return True
+        if isinstance(at, KeyboardInterrupt | SystemExit):
+            return at
         at = at.__cause__ or at.__context__
-    return False
+    return None
 
 
 def _take_global_options(arguments: list[str]) -> tuple[list[str], bool]:
