@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,3 +79,29 @@ else:
             os.close(descriptor)
             raise
         return descriptor
+
+
+@contextmanager
+def signals_deferred() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait until the end of the block.
+
+    Their handlers raise an exception. In the middle of starting a thread it would leave a lock of
+    Python's own library locked, and the program would wait for it for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread only
+        return
+    came: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        came.append(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    handlers = [signal.signal(number, note) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, handlers, strict=True):
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        for late in came:
+            signal.raise_signal(late)

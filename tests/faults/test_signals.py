@@ -22,6 +22,7 @@ from conftest import CLIPS
 from faults.programs import Program, run, whole_tree
 
 from deltakwt.data.speech_commands import load_manifest
+from deltakwt.locks import signals_deferred
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 MIX = ("--mix", "words=4,unknown=1,zero=1")
@@ -197,3 +198,17 @@ def test_a_download_is_not_lost_when_its_unpacking_is_stopped(tmp_path: Path) ->
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM
     assert whole_tree(tmp_path) == before
+
+
+def test_signals_wait_while_threads_are_started() -> None:
+    seen = []
+
+    def start() -> None:
+        with signals_deferred():
+            signal.raise_signal(signal.SIGINT)
+            seen.append("after the signal")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert seen == ["after the signal"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -25,6 +25,7 @@ from deltakwt.audio import Audio, frames_of, read_clip, read_part
 from deltakwt.core.config import CLIP_SAMPLES, LABELS, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.files import read_json, write_atomically, writing
+from deltakwt.locks import signals_deferred
 
 SPLITS = ("train", "val", "test")
 SILENCES = ("zero", "noise")
@@ -249,11 +250,13 @@ def batches(
 
     groups = [manifest.clips[i : i + size] for i in range(0, len(manifest.clips), size)]
     with ThreadPoolExecutor(threads) as pool:
-        ahead = [pool.submit(decode, clip) for clip in groups[0]]
+        with signals_deferred():
+            ahead = [pool.submit(decode, clip) for clip in groups[0]]
         for number, group in enumerate(groups):
             current = ahead
             if number + 1 < len(groups):
-                ahead = [pool.submit(decode, clip) for clip in groups[number + 1]]
+                with signals_deferred():
+                    ahead = [pool.submit(decode, clip) for clip in groups[number + 1]]
             good, sounds = [], []
             for clip, future in zip(group, current, strict=True):
                 sound = future.result()
