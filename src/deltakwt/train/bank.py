@@ -1,9 +1,10 @@
 """A bank of augmented examples, made once and reused in every epoch.
 
 Augmentation takes longer than a step of a small model. With a bank, a small model sees each
-example many times, with other masks and other frames each time. The teachers answer the augmented
-examples themselves, speech and sounds included. The first teacher also looks for hard negatives:
-places in the speech and the sounds on which it fires, which the bank then holds more often.
+example many times, with other masks and other frames each time. The teachers answer every example,
+speech and sounds included; a keyword they hear without the noise that was added to it. The first
+teacher also looks for hard negatives: places in the speech and the sounds on which it fires, which
+the bank then holds more often.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from deltakwt.data.recordings import Places
 from deltakwt.train.augment import MARGIN, RAW_SAMPLES
 from deltakwt.train.examples import ShardMaker, TrainingShard
 from deltakwt.train.features import masks, plain_features, some_frames
-from deltakwt.train.negatives import floats, sound_places
+from deltakwt.train.negatives import HardNegatives, floats, sound_places
 from deltakwt.train.plan import Plan
 from deltakwt.weights.folder import load_weights
 from deltakwt.weights.registry import resolve
@@ -111,8 +112,9 @@ def make_bank(
             made = shard.features[:count].cpu().numpy()
             features[rows], labels[rows] = made, shard.labels[:count].cpu()
             negative[rows] = shard.negative[:count].cpu()
-            for engine in engines:
-                answers[rows] += _answers(engine, made) / len(engines)
+            if engines:
+                heard = _as_heard_by_teachers(shard, plan.labels)[:count]
+                answers[rows] = np.mean([_answers(engine, heard) for engine in engines], axis=0)
             done = rows.stop
             progress("making examples", done, plan.bank)
             if done == plan.bank:
@@ -137,17 +139,29 @@ def _answers(engine: Engine, clips: NDArray[np.float32]) -> NDArray[np.float32]:
     return softmax(np.stack([engine.dense(clip) for clip in clips]))
 
 
+def _as_heard_by_teachers(shard: TrainingShard, names: tuple[str, ...]) -> NDArray[np.float32]:
+    """Return features (n, 98, 40): keywords without added noise, all else as it is learned."""
+    assert shard.clear is not None
+    others = torch.tensor(_not_keywords(names), device=shard.labels.device)
+    is_keyword = ~torch.isin(shard.labels, others)
+    return torch.where(is_keyword[:, None, None], shard.clear, shard.features).cpu().numpy()
+
+
+def _not_keywords(names: tuple[str, ...]) -> list[int]:
+    return [index for index, name in enumerate(names) if name in (SILENCE, UNKNOWN)]
+
+
 def _correct(
     answers: NDArray[np.float32], labels: NDArray[np.int64], names: tuple[str, ...]
 ) -> None:
-    """Replace, in place, the answers that find a word where there is none by the label."""
-    others = [index for index, name in enumerate(names) if name in (SILENCE, UNKNOWN)]
-    wrong = np.isin(labels, others) & ~np.isin(answers.argmax(1), others)
+    """Replace, in place, answers that find a keyword where there is none by the label."""
+    others = _not_keywords(names)
+    wrong = np.isin(labels, others) & (answers[:, others].sum(axis=1) < 1 - HardNegatives.FIRED)
     answers[wrong] = np.eye(len(names), dtype=np.float32)[labels[wrong]]
 
 
 def _find_hard_negatives(plan: Plan, maker: ShardMaker, engine: Engine, progress: Progress) -> None:
-    """Let a teacher hear cuts of the speech and the sounds; `maker` remembers where it fires."""
+    """Run a teacher on cuts of the speech and the sounds; store the places where it fires."""
     negatives, rng = maker.negatives, Generator().manual_seed(plan.seed)
     speech, sounds = negatives.material.speech, negatives.material.sounds
     keywords = [n for n, name in enumerate(plan.labels) if name not in (SILENCE, UNKNOWN)]

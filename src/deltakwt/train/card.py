@@ -89,7 +89,7 @@ def _run(run: Facts) -> str:
         # The answers to the examples of a bank count everywhere, others only on keywords.
         answered = "clean clips are", " on keywords"
         if plan.get("bank"):
-            answered = f"{plan['bank']:,} augmented examples are", ""
+            answered = f"{plan['bank']:,} examples (keywords without added noise) are", ""
         text += f" Teacher: {names}, whose answers to the {answered[0]}"
         text += f" {100 * plan['teacher_share']:.0f}% of the loss{answered[1]}."
     if plan.get("layerwise"):
@@ -124,8 +124,8 @@ def use_of_width(name: str, width: Facts) -> str:
     verdict = "" if width["independent"] else " By these figures its parts are copies."
     return (
         f"\nOn {width['clips']} test clips: `deltakwt models width {name} --data"
-        " speech_commands_test_set_v0.02`. A model that was widened by copying a KWT-1 has at most"
-        f" 64 components and heads that correlate by more than 0.99.{verdict}\n\n"
+        " data/speech_commands_test_set_v0.02`. A model that was widened by copying a KWT-1 has"
+        f" at most 64 components and heads that correlate by more than 0.99.{verdict}\n\n"
         + markdown_table(columns, rows)
     )
 
@@ -200,8 +200,8 @@ def _noise(rows: list[Facts]) -> str:
         for row in rows
     ]
     return (
-        "\nThe 4,482 spoken clips of the test set, mixed with background noises that were also used"
-        " in training; dense.\n\n"
+        "\nThe dense model on the 4,482 spoken clips of the test set, mixed with background noises."
+        " The same noises were used in training.\n\n"
         + markdown_table(("signal to noise", "plain front end", "smooth_2 front end"), shown)
     )
 

@@ -101,7 +101,7 @@ class TrainingShard:
     """The input of one forward pass."""
 
     features: Tensor  # (B, 98, 40)
-    clear: Tensor | None  # (B, 98, 40) without noise, plain front end; for layer-wise distillation
+    clear: Tensor | None  # (B, 98, 40) without noise, plain front end; for teachers
     labels: Tensor  # (B,)
     negative: Tensor  # (B,) bool: running speech or silence, whose weight in the loss grows
     taught: Tensor  # (B,) bool: a teacher's answer is known
@@ -166,7 +166,7 @@ class ShardMaker:
         features = mfcc(mel_energies(clips.to(to)), smooth.to(to), floor.to(to))
         return TrainingShard(
             features.masked_fill(hidden.to(to), 0.0),
-            mfcc(mel_energies(clear.to(to))) if part < plan.layerwise else None,
+            mfcc(mel_energies(clear.to(to))) if part < plan.layerwise or plan.bank else None,
             torch.where(cut, self.unknown, answer).to(to),
             (speech | ~(word | speech)).to(to),
             taught.to(to),

@@ -22,7 +22,15 @@ from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model, load
-from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting, Thresholds
+from deltakwt.core.setting import (
+    DENSE,
+    PAPER_THRESHOLDS,
+    PLAIN,
+    WHOLE_THRESHOLDS,
+    FrontEndSetting,
+    Setting,
+    Thresholds,
+)
 from deltakwt.data.cache import open_recordings
 from deltakwt.data.calibration import calibration_sounds
 from deltakwt.data.recordings import split_speech
@@ -39,16 +47,18 @@ from deltakwt.weights.quantize import quantize_folder
 from deltakwt.weights.registry import cache_folder
 
 SMOOTHED = FrontEndSetting(smooth=True, floor=2.0)
-THRESHOLDS = {
-    "dense": "",
-    "the paper's, attention only": "0.2_0.2_0.2_0.05_0.001_0.05",
-    "the paper's, and the MLP": "0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1",
-    "found by search on the authors' KWT-1": "0.4_0.16_0.29_0.1_0.0034_0.07_0.47_0.08",
-    "higher": "0.6_0.3_0.3_0.2_0.005_0.1_0.6_0.1",
+THRESHOLDS: dict[str, Thresholds | None] = {
+    "dense": None,
+    "the paper's, attention only": PAPER_THRESHOLDS,
+    "the paper's, and the MLP": WHOLE_THRESHOLDS,
+    "found by search on the authors' KWT-1": Thresholds.parse(
+        "0.4_0.16_0.29_0.1_0.0034_0.07_0.47_0.08"
+    ),
+    "higher": Thresholds.parse("0.6_0.3_0.3_0.2_0.005_0.1_0.6_0.1"),
 }
 SETTINGS = tuple(
-    Setting(Thresholds.parse(text) if text else None, front_end, name)
-    for name, text in THRESHOLDS.items()
+    Setting(thresholds, front_end, name)
+    for name, thresholds in THRESHOLDS.items()
     for front_end in (PLAIN, SMOOTHED)
 )
 MOST_BIAS = 1.5
