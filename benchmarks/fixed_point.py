@@ -30,7 +30,8 @@ import numpy as np
 
 from deltakwt.core.engine import Engine
 from deltakwt.core.fixed_engine import FixedEngine, native_numbers, native_tensors
-from deltakwt.core.fixed_scales import calibrate, fixed_thresholds, silent_features
+from deltakwt.core.fixed_scales import calibrate, silent_features
+from deltakwt.core.fixed_weights import fixed_thresholds
 from deltakwt.core.model import load
 from deltakwt.core.native import model_sizes
 from deltakwt.core.setting import ALL_SITES, DENSE, FrontEndSetting, Setting, Thresholds

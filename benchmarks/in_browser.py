@@ -114,7 +114,7 @@ def first_word(server: Server) -> float:
 
 
 def prepare(page: Page, server: Server) -> None:
-    """Load the package and the clip in the page, which hears nothing meanwhile."""
+    """Load the package and the clip in the page, which gets no sound meanwhile."""
     page.go(server.url)
     page.wait("document.getElementById('status')?.textContent.startsWith('sentence:')")
     page.evaluate(

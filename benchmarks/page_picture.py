@@ -1,4 +1,4 @@
-"""Make docs/web.png: the page in headless Chromium after it has heard the example sentence.
+"""Make docs/web.png: the page in headless Chromium after it has processed the example sentence.
 
 python benchmarks/page_picture.py [--theme dark] [--out docs/web.png]
 

@@ -128,16 +128,28 @@ def markdown(table: Rows) -> str:
 
 def setup(reports: dict[str, Report]) -> str:
     """Return how each column was made."""
-    lines = []
+    parts = []
     for name, report in reports.items():
         facts, sweep = report["facts"], report["sweep"]
         machine = facts["machine"]
-        lines.append(
-            f"- {name} ([page]({FOLDERS[name].name}/report.html)): `{sweep['command']}` and"
-            f" `{facts['command']}`, {machine['processor']}, {machine['cores']} cores,"
-            f" {machine['kernels']} kernels."
+        commands = "\n".join(folded(command) for command in (sweep["command"], facts["command"]))
+        parts.append(
+            f"{name} ([page]({FOLDERS[name].name}/report.html)), {machine['processor']},"
+            f" {machine['cores']} cores, {machine['kernels']} kernels:\n\n```text\n{commands}\n```"
         )
-    return "\n".join(lines)
+    return "\n\n".join(parts)
+
+
+def folded(command: str) -> str:
+    """Return a long command on lines of at most 100 characters, each option with its value."""
+    first, *options = re.split(" (?=--)", command)
+    lines = [first]
+    for option in options:
+        if len(lines[-1]) + len(option) > 97:
+            lines.append(f"    {option}")
+        else:
+            lines[-1] += f" {option}"
+    return " \\\n".join(lines)
 
 
 def counts(reports: dict[str, Report]) -> Rows:
@@ -219,8 +231,9 @@ def swept(name: str, report: Report) -> str:
         ])  # fmt: skip
     change = own["adjustment"]
     return (
-        f"{text}{markdown(table)}\n\nThe adjustment made {change['better']} of {change['points']}"
-        f" points better on the test clips; the mean change is {change['mean']:+.2f} points."
+        f"{text}{markdown(table)}\n\nAfter the adjustment, {change['better']} of"
+        f" {change['points']} settings have a higher accuracy on the test clips; the mean change is"
+        f" {change['mean']:+.2f} points."
     )
 
 

@@ -188,8 +188,6 @@ class Model {
     nb::tuple batch(const FrontEnd *frontend, Floats input, nb::object thresholds, bool smooth,
                     double floor, double quantile, uint32_t threads, bool counted) const;
 
-    size_t memory() const { return dk_model_size(&config_) + dk_scratch_size(&config_); }
-
     const dk_model *get() const { return model_; }
 
     const float *thresholds_of(nb::object thresholds, Floats &held) const {
@@ -321,8 +319,7 @@ NB_MODULE(_native, m) {
              nb::arg("repeats"))
         .def("batch", &Model::batch, nb::arg("frontend").none(), nb::arg("clips"),
              nb::arg("thresholds").none(), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
-             nb::arg("threads"), nb::arg("counted"))
-        .def("memory", &Model::memory);
+             nb::arg("threads"), nb::arg("counted"));
     nb::class_<StreamRunner>(m, "StreamRunner").def("push", &StreamRunner::push, nb::arg("audio"));
     nb::class_<FloatStreamRunner, StreamRunner>(m, "FloatStreamRunner")
         .def(nb::init<const Model &, nb::object, const FrontEnd &, bool, double, double, uint32_t,

@@ -157,10 +157,6 @@ class FixedModel {
     const dk_fixed_model *get() const { return model_; }
     const dk_config &config() const { return config_; }
 
-    size_t memory() const {
-        return dk_fixed_model_size(&config_) + dk_fixed_scratch_size(&config_);
-    }
-
   private:
     size_t values() const { return size_t(config_.frames) * config_.features; }
 
@@ -247,8 +243,7 @@ void bind_fixed(nb::module_ &m) {
         .def("classify", &FixedModel::classify, nb::arg("frontend"), nb::arg("sound"),
              nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"), nb::arg("scales"),
              nb::arg("thresholds").none(), nb::arg("step"), nb::arg("counted"))
-        .def("features", &FixedModel::features, nb::arg("features"), nb::arg("scales"))
-        .def("memory", &FixedModel::memory);
+        .def("features", &FixedModel::features, nb::arg("features"), nb::arg("scales"));
     nb::class_<FixedStreamRunner, StreamRunner>(m, "FixedStreamRunner")
         .def(nb::init<const FixedModel &, nb::object, Floats, float, const FrontEnd &, bool, double,
                       double, uint32_t, float, uint32_t, uint32_t, Floats, uint32_t, Floats>(),

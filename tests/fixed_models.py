@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from deltakwt.audio import read_clip
 from deltakwt.core.config import Config
 from deltakwt.core.engine import Engine
-from deltakwt.core.fixed_scales import Scales, calibrate
+from deltakwt.core.fixed_scales import calibrate
+from deltakwt.core.fixed_weights import Scales
 from deltakwt.core.setting import PLAIN, FrontEndSetting
 from deltakwt.weights.folder import random_tensors
 

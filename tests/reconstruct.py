@@ -19,7 +19,7 @@ from deltakwt.core.config import Config
 from deltakwt.core.reference import (
     UNTOUCHED,
     Array,
-    Weights,
+    Tensors,
     block_weights,
     cast,
     gelu,
@@ -40,7 +40,7 @@ class Batch:
     nonzeros: NDArray[np.int64]  # (n, layers, 9)
 
 
-def delta(config: Config, weights: Weights, features: Array, thresholds: Thresholds) -> Batch:
+def delta(config: Config, weights: Tensors, features: Array, thresholds: Thresholds) -> Batch:
     """Return logits and counts of n clips, equal to `reference.delta` of each."""
     weights = cast(weights, features)
     table = thresholds.array(config.layers)
@@ -70,7 +70,7 @@ def reconstruct(x: Array, theta: float) -> tuple[Array, Kept]:
 
 
 def _block(
-    config: Config, w: Weights, x: Array, theta: dict[str, float], last: bool
+    config: Config, w: Tensors, x: Array, theta: dict[str, float], last: bool
 ) -> tuple[Array, dict[str, Kept]]:
     """Return (n, T, d), or (n, 1, d) in the last layer, and which values each site kept."""
     kept: dict[str, Kept] = {}

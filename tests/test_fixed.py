@@ -16,7 +16,8 @@ from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed_arithmetic import from_bytes, to_bytes
 from deltakwt.core.fixed_engine import FixedEngine
-from deltakwt.core.fixed_scales import Scales, calibrate, fixed_thresholds, quantize
+from deltakwt.core.fixed_scales import calibrate
+from deltakwt.core.fixed_weights import Scales, fixed_features, fixed_thresholds, quantize
 from deltakwt.core.native import FrontEnd, available_isas
 from deltakwt.core.setting import ALL_SITES, FrontEndSetting, Setting, Thresholds
 from deltakwt.weights.folder import load_weights
@@ -79,6 +80,16 @@ def test_one_site_alone_equals_the_definition(made, isa: str, site: str) -> None
     engine = FixedEngine(config, tensors, scales, isa)
     only = Thresholds(**{site: getattr(THRESHOLDS, site)})
     assert_equals_definition(engine, engine.quantized(clips(config, 1, seed=8)), only)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_features_in_16_bits_equal_the_definition(made, isa: str) -> None:
+    config, tensors, scales = made
+    halves = np.arange(-0.5 * 40, 0.5 * 40, 0.5) / 2.0 ** max(scales.features)  # ties, to even
+    values = np.concatenate([halves, [1e6, -1e6, 3e38, -3e38], clips(config, 1).ravel()])
+    rows = np.resize(values, (len(values), config.features)).astype(np.float32)
+    got = FixedEngine(config, tensors, scales, isa).quantized(rows)
+    np.testing.assert_array_equal(got, fixed_features(scales, rows))
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -11,6 +11,10 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+const char *__asan_default_options(void);
+
+/* Freed memory is kept from use for a few executions, not for thousands: fresh pages cost time. */
+const char *__asan_default_options(void) { return "quarantine_size_mb=8"; }
 
 #define EXPECT(condition)                                                                          \
     do {                                                                                           \

@@ -9,8 +9,9 @@
  * initialisation, so many threads may share them; each thread needs its own scratch block.
  * Objects with state (dk_stream, dk_stream_runner) may be used by one thread at a time.
  *
- * This header has the engine that computes in floats; deltakwt_fixed.h has the one that computes in
- * 16-bit integers and gives the same bits on every processor. Both run every stage over all tokens,
+ * This header has the engine that computes in floats. deltakwt_fixed.h, which dk_spotter uses for
+ * model files in fixed point and which is not installed, has the engine that computes in 16-bit
+ * integers and gives the same bits on every processor. Both run every stage over all tokens,
  * which is fast on processors with vector instructions and caches. A microcontroller has too little
  * memory for that: its engine (native/mcu/src/engine.h) takes one token at a time through a layer,
  * with the integers of deltakwt_fixed.h and the same results. All of them share the front end, the

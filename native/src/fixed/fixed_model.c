@@ -235,7 +235,7 @@ static const dk_fixed_kernels *kernels_for(dk_isa isa) {
     }
 }
 
-/* The peak from which a tensor counts as saturated: core/fixed.py, PEAK_LIMITS. */
+/* The peak from which a tensor counts as saturated: core/fixed_weights.py, PEAK_LIMITS. */
 static int32_t peak_limit(uint32_t peak) {
     switch (peak) {
     case DK_PEAK_QKV:

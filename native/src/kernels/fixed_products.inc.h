@@ -93,7 +93,7 @@ static const uint64_t SET_BITS[256] = {
 enum { LIST_WORDS = 4 }; /* words of a mask whose features a byte can number */
 
 /* The positions of the set bits of some words. A row of few kept features in many words is
- * multiplied faster from a list: a loop over the bits of each word ends with a wrong guess of the
+ * multiplied faster from a list: a loop over the bits of each word ends with a mispredicted
  * branch. */
 static uint32_t list_bits(const uint64_t *mask, uint32_t words, uint8_t *list) {
     uint8_t *end = list;

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 SAMPLE_RATE = 16_000
 CLIP_SAMPLES = 16_000  # one second
@@ -20,6 +22,8 @@ KEYWORDS = ("yes", "no", "up", "down", "left", "right", "on", "off", "stop", "go
 LABELS = (SILENCE, UNKNOWN, *KEYWORDS)
 
 LAYER_NORM_EPS = 1e-6
+
+Tensor = TypeVar("Tensor")
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,12 @@ class Config:
         shapes["head.weight"] = (d, len(self.labels))
         shapes["head.bias"] = (len(self.labels),)
         return shapes
+
+
+def block_weights(weights: Mapping[str, Tensor], layer: int) -> dict[str, Tensor]:
+    """Return the weights of one layer, by their names without the prefix."""
+    prefix = f"blocks.{layer}."
+    return {name[len(prefix) :]: w for name, w in weights.items() if name.startswith(prefix)}
 
 
 # KWT-0 is ours, for small processors: 55,596 parameters, 8.6 M MACs dense (KWT-1: 607,308, 73 M).

@@ -126,11 +126,6 @@ class Engine:
         with native_errors(name):
             self._native = _native.Model(model_sizes(config), _ordered(config, tensors), self.isa)
 
-    @property
-    def memory_bytes(self) -> int:
-        """The memory of the weights and of the scratch block of one thread, in bytes."""
-        return self._native.memory()
-
     def features(self, audio: ArrayLike, front_end: FrontEndSetting = PLAIN) -> Floats:
         """Return features (frames, 40) of (n,) samples in [-1, 1] at 16 kHz."""
         return self.frontend.features(audio, front_end)

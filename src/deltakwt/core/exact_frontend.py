@@ -3,7 +3,7 @@
 `core.frontend` explains the front end in double precision. This file is the same front end in
 32-bit floats, with every operation in the order of the native code: no fused multiply-adds, and
 sums in one order. IEEE 754 defines the result of each operation, so NumPy, scalar C, AVX2, AVX-512
-and NEON give the same bits. With features rounded to 16 bits (`fixed_scales.fixed_features`) and
+and NEON give the same bits. With features rounded to 16 bits (`fixed_weights.fixed_features`) and
 the fixed-point engine, everything from sound to logits is the same on every machine.
 """
 

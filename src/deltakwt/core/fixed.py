@@ -5,9 +5,9 @@ every correct implementation gives the same bits. docs/fixed-point.md explains t
 why they were chosen. This file is written to be read, not to be fast. It uses int32 and int64
 arrays to hold values of 16 and 32 bits; each function says which range its result has.
 
-A tensor has one exponent e: an integer i stands for i / 2^e. The exponents are in
-`deltakwt.core.fixed_scales`, together with the conversion of float weights to `FixedWeights`. The
-products, LayerNorm, GELU and softmax are in `deltakwt.core.fixed_arithmetic`.
+A tensor has one exponent e: an integer i stands for i / 2^e. The exponents, and the conversion of
+float weights to `FixedWeights`, are in `deltakwt.core.fixed_weights`. The products, LayerNorm, GELU
+and softmax are in `deltakwt.core.fixed_arithmetic`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed_arithmetic import (
     HIGHEST,
     Ints,
-    Norm,
     accumulate,
     gelu,
     layer_norm,
@@ -32,20 +31,9 @@ from deltakwt.core.fixed_arithmetic import (
     saturate,
     softmax,
 )
+from deltakwt.core.fixed_weights import PEAKS, FixedLayer, FixedWeights
 from deltakwt.core.reference import UNTOUCHED
 from deltakwt.core.setting import ALL_SITES
-
-# Tensors whose largest magnitude every run reports. "x" is the input of a layer.
-# "deltas" are the differences that are multiplied.
-PEAKS = (
-    *("x", "qkv", "scores", "heads", "proj", "sum1", "mlp_in", "hidden", "mlp_out", "sum2"),
-    "deltas",
-)
-# A tensor whose peak reaches its limit counts as saturated. Sums of products are modulo 2^16: their
-# limit leaves an eighth of the range, so that a sum that is too large by less than that is seen.
-SUMS = ("qkv", "scores", "heads", "proj", "hidden", "mlp_out")
-PEAK_LIMITS = np.array([HIGHEST * 7 // 8 if name in SUMS else HIGHEST for name in PEAKS])
-
 
 # ------------------------------------------------------------------ deltas
 
@@ -70,7 +58,7 @@ class EncodedInts:
 def encode(x: Ints, theta: int) -> EncodedInts:
     """Delta encode rows with an integer threshold; below zero every row stays untouched.
 
-    A difference of more than 16 bits saturates; the peak of the deltas tells.
+    A difference of more than 16 bits saturates; the peak of the deltas shows it.
     """
     untouched, peak = min(UNTOUCHED if theta >= 0 else len(x), len(x)), 0
     delta, reference, kept = x.copy(), x.copy(), np.ones(x.shape, np.bool_)
@@ -98,42 +86,6 @@ def delta_multiply(x: EncodedInts, w: Ints, bias: Ints) -> tuple[Ints, int]:
 
 
 @dataclass(frozen=True)
-class FixedLayer:
-    """The integers of one layer. Weights and biases have 16 bits, weights at least -32767."""
-
-    q: Ints  # (d, d), divided by sqrt(head_dim)
-    k: Ints  # (d, d)
-    v: Ints  # (d, d)
-    proj: Ints  # (d, d)
-    proj_bias: Ints
-    mlp_in: Ints  # (d, m)
-    mlp_in_bias: Ints
-    mlp_out: Ints  # (m, d)
-    mlp_out_bias: Ints
-    norm1: Norm
-    norm2: Norm
-    key_shift: int  # the keys lose so many bits before Q K^T
-    score_bits: int  # fraction bits of the scores, 4..12
-    hidden_bits: int  # fraction bits of the hidden layer, 4..13
-    sum1_shift: int  # x loses so many bits before MHSA(x) is added to it
-    sum2_shift: int  # the same for the MLP
-
-
-@dataclass(frozen=True)
-class FixedWeights:
-    """All integers of a model."""
-
-    config: Config
-    embed: Ints  # (features, d)
-    embed_shift: int
-    positions: Ints  # (T, d): positions, the bias of the embedding and the class token, added up
-    layers: tuple[FixedLayer, ...]
-    head: Ints  # (d, labels)
-    head_bias: Ints  # (labels) 32 bits
-    head_bits: int  # fraction bits of the logits
-
-
-@dataclass(frozen=True)
 class DefinedRun:
     """The result of one clip, as this definition gives it."""
 
@@ -145,7 +97,7 @@ class DefinedRun:
 
 
 def embed(weights: FixedWeights, features: Ints) -> Ints:
-    """(frames, features) 16 bits -> (T, d). The sums fit 32 bits: see `fixed_scales`."""
+    """(frames, features) 16 bits -> (T, d). The sums fit 32 bits: see `fixed_weights`."""
     config = weights.config
     if features.shape != (config.frames, config.features):
         raise DeltakwtError(

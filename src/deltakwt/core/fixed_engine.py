@@ -17,8 +17,14 @@ from deltakwt import _native
 from deltakwt.core.config import CLIP_SAMPLES, Config
 from deltakwt.core.engine import Batch, Engine, Outcome, Run, RunnerOptions
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.fixed import PEAK_LIMITS, FixedLayer, FixedWeights
-from deltakwt.core.fixed_scales import Scales, fixed_thresholds, quantize
+from deltakwt.core.fixed_weights import (
+    PEAK_LIMITS,
+    FixedLayer,
+    FixedWeights,
+    Scales,
+    fixed_thresholds,
+    quantize,
+)
 from deltakwt.core.native import (
     Floats,
     FrontEnd,
@@ -37,11 +43,11 @@ from deltakwt.core.setting import DENSE, FrontEndSetting, Setting, Thresholds
 class FixedRun(Run):
     """The result of one clip with deltas."""
 
-    peaks: NDArray[np.int32]  # (layers + 1, 11), in the order of fixed.PEAKS
+    peaks: NDArray[np.int32]  # (layers + 1, 11), in the order of PEAKS
 
     @property
     def saturated(self) -> int:
-        """The number of tensors that reached `fixed.PEAK_LIMITS`; 0 in a correct run."""
+        """The number of tensors that reached `PEAK_LIMITS`; 0 in a correct run."""
         return int((self.peaks >= PEAK_LIMITS).sum())
 
 
@@ -53,11 +59,11 @@ class FixedBatch(Batch):
 
     @property
     def saturated(self) -> NDArray[np.int64]:
-        """The number of tensors that reached `fixed.PEAK_LIMITS`, per clip (n,)."""
+        """The number of tensors that reached `PEAK_LIMITS`, per clip (n,)."""
         return np.asarray((self.peaks >= PEAK_LIMITS).sum(axis=(1, 2)))
 
 
-Result = tuple[
+IntegerResult = tuple[
     NDArray[np.int32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]
 ]  # logits, MACs, non-zeros, peaks
 
@@ -93,11 +99,6 @@ class FixedEngine(Engine):
                 native_numbers(self.weights),
                 self.isa,
             )
-
-    @property
-    def memory_bytes(self) -> int:
-        """The memory of the weights and of the scratch block of one thread, in bytes."""
-        return self._fixed.memory()
 
     def dense(self, features: ArrayLike) -> Floats:
         """Return logits (labels,) of features (frames, 40), computed without deltas."""
@@ -209,7 +210,7 @@ class FixedEngine(Engine):
         thresholds: Thresholds | None,
         threads: int = 0,
         counted: bool = False,
-    ) -> Result:
+    ) -> IntegerResult:
         """Return integer logits, MACs, kept deltas and peaks of 16-bit features (n, frames, 40).
 
         A logit is an integer divided by 2^weights.head_bits. Without `counted` MACs and non-zeros

@@ -216,6 +216,7 @@ def _shape(values: ArrayLike) -> tuple[int, ...]:
 
 def softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the softmax over the last axis."""
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    scores: NDArray[np.float32] = powers / powers.sum(axis=-1, keepdims=True)
+    # `reduce` is what `max` and `sum` call, with less Python around one clip.
+    powers: Any = np.exp(logits - np.maximum.reduce(logits, axis=-1, keepdims=True))
+    scores: NDArray[np.float32] = powers / np.add.reduce(powers, axis=-1, keepdims=True)
     return scores

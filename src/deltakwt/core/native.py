@@ -153,7 +153,7 @@ def as_floats(values: ArrayLike, name: str) -> Floats:
     """Return a contiguous float32 array; other number types are converted."""
     try:
         return np.ascontiguousarray(values, np.float32)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise DeltakwtError(f"{name}: is not an array of numbers") from None
 
 

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.core.config import LAYER_NORM_EPS, Config
+from deltakwt.core.config import LAYER_NORM_EPS, Config, block_weights
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import ALL_SITES, DENSE_SITE, Thresholds
 
 Array = NDArray[Any]  # of the float type of the features
-Weights = Mapping[str, Array]  # names and shapes: Config.shapes()
+Tensors = Mapping[str, Array]  # names and shapes: Config.shapes()
 
 UNTOUCHED = 2  # rows that are never delta encoded: the class token and the first token
 
@@ -31,7 +31,7 @@ UNTOUCHED = 2  # rows that are never delta encoded: the class token and the firs
 # ------------------------------------------------------------------ the Keyword Transformer
 
 
-def embed(config: Config, weights: Weights, features: Array) -> Array:
+def embed(config: Config, weights: Tensors, features: Array) -> Array:
     """Return the tokens (T, d) of features (frames, features): X = [X_CE; X_MFCC W_0] + X_PE."""
     if features.shape != (config.frames, config.features) or not np.isfinite(features).all():
         raise DeltakwtError(
@@ -60,23 +60,17 @@ def layer_norm(x: Array, weight: Array, bias: Array) -> Array:
     return np.asarray(centred / np.sqrt(variance + LAYER_NORM_EPS) * weight + bias)
 
 
-def classify(weights: Weights, x: Array) -> Array:
+def classify(weights: Tensors, x: Array) -> Array:
     """Return the logits (labels,) from the class token of the last layer."""
     return np.asarray(x[0] @ weights["head.weight"] + weights["head.bias"])
 
 
-def block_weights(weights: Weights, layer: int) -> Weights:
-    """Return the weights of one layer, by their names without the prefix."""
-    prefix = f"blocks.{layer}."
-    return {name[len(prefix) :]: w for name, w in weights.items() if name.startswith(prefix)}
-
-
-def cast(weights: Weights, like: Array) -> Weights:
+def cast(weights: Tensors, like: Array) -> Tensors:
     """Return the weights in the float type of `like`."""
     return {name: w.astype(like.dtype) for name, w in weights.items()}
 
 
-def dense(config: Config, weights: Weights, features: Array) -> Array:
+def dense(config: Config, weights: Tensors, features: Array) -> Array:
     """Return the logits (labels,) of the model without deltas and without shortcuts."""
     weights = cast(weights, features)
     x = embed(config, weights, features)
@@ -210,7 +204,7 @@ class DeltaRun:
         return np.array([[int(s[site].kept.sum()) for site in ALL_SITES] for s in self.sites])
 
 
-def delta(config: Config, weights: Weights, features: Array, thresholds: Thresholds) -> DeltaRun:
+def delta(config: Config, weights: Tensors, features: Array, thresholds: Thresholds) -> DeltaRun:
     """Run the delta algorithm on features (frames, features) and count its MACs."""
     weights = cast(weights, features)
     x = embed(config, weights, features)
@@ -236,7 +230,7 @@ Part = tuple[Array, list[int], dict[str, Encoded]]  # result, MACs by product, t
 
 
 def delta_mhsa(
-    config: Config, w: Weights, x: Array, theta: dict[str, float | None], last: bool
+    config: Config, w: Tensors, x: Array, theta: dict[str, float | None], last: bool
 ) -> Part:
     """Return MHSA of x (T, d): (T, d), or (1, d) for the class token in the last layer.
 
@@ -268,7 +262,7 @@ def delta_mhsa(
     return projected + w["proj.bias"], [xw + xw_q, qkt, sv, proj], site
 
 
-def delta_mlp(w: Weights, x: Array, theta: dict[str, float | None]) -> Part:
+def delta_mlp(w: Tensors, x: Array, theta: dict[str, float | None]) -> Part:
     """Return MLP(x) (rows, d), with deltas before both layers. The paper leaves the MLP dense."""
     site = {"mlp_in": encode(x, theta["mlp_in"])}
     wide, mlp_in = delta_product(site["mlp_in"], w["mlp_in.weight"])

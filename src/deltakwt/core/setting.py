@@ -12,7 +12,7 @@ cost more or lose more with another. A `Profile` is a named setting with what wa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -149,6 +149,11 @@ def _parse_value(text: str) -> Threshold:
     except ValueError:
         raise DeltakwtError(f"thresholds: {text[:80]!r} is not a number") from None
     return numbers if len(numbers) > 1 else numbers[0]
+
+
+# The thresholds of the paper's tables, and the same with deltas in the MLP as well.
+PAPER_THRESHOLDS = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05")
+WHOLE_THRESHOLDS = replace(PAPER_THRESHOLDS, mlp_in=0.3, mlp_hidden=0.1)
 
 
 @dataclass(frozen=True)

@@ -7,23 +7,24 @@ from pathlib import Path
 
 import numpy as np
 
-from deltakwt.audio import Audio, frames_of
-from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
+from deltakwt.audio import Audio
+from deltakwt.core.config import UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.speech_commands import (
-    NOISE_FOLDER,
     Clip,
     Failed,
     Manifest,
     batches,
     is_test_set,
+    noise_clip,
+    noise_recordings,
     split_of,
     word_clips,
 )
 
 CLIPS = 200
 NOISE_SHARE = 0.1
-SPLITS = ("val", "train", "test")  # the first that has clips is used
+PREFERRED_SPLITS = ("val", "train", "test")  # the first that has clips is used
 
 
 def calibration_sounds(root: Path, count: int = CLIPS, seed: int = 0) -> Audio:
@@ -33,10 +34,10 @@ def calibration_sounds(root: Path, count: int = CLIPS, seed: int = 0) -> Audio:
     are those of the validation split, if there is one.
     """
     paths = [path for paths in word_clips(root).values() for path in paths]
-    by_split: dict[str, list[str]] = {split: [] for split in SPLITS}
+    by_split: dict[str, list[str]] = {split: [] for split in PREFERRED_SPLITS}
     for path in paths:
         by_split["test" if is_test_set(root) else split_of(path)].append(path)
-    split = next(split for split in SPLITS if by_split[split])
+    split = next(split for split in PREFERRED_SPLITS if by_split[split])
     dice = random.Random(seed)
     noise = _noise(root, round(count * NOISE_SHARE), dice)
     words = by_split[split]
@@ -52,9 +53,5 @@ def calibration_sounds(root: Path, count: int = CLIPS, seed: int = 0) -> Audio:
 
 def _noise(root: Path, count: int, dice: random.Random) -> list[Clip]:
     """Return seconds cut at random from the background recordings; none if there are none."""
-    recordings = sorted((root / NOISE_FOLDER).glob("*.wav"))
-    cuts = []
-    for path in recordings and dice.choices(recordings, k=count):
-        offset = dice.randrange(max(1, frames_of(path) - CLIP_SAMPLES + 1))
-        cuts.append(Clip(f"{NOISE_FOLDER}/{path.name}", SILENCE, offset))
-    return cuts
+    recordings = noise_recordings(root)
+    return [noise_clip(path, dice) for path in recordings and dice.choices(recordings, k=count)]

@@ -1,8 +1,9 @@
 """Scales of the fixed-point engine: made from clips, stored as fixed.json in a model folder.
 
-fixed.json holds the exponents of `core.fixed_scales.Scales` and a checksum of the weights that they
-were made for, so that scales of other weights are refused. The checksum is that of the tensors, not
-of a file: the authors' .tflite file and the folder imported from it share their scales.
+fixed.json holds the exponents of `core.fixed_weights.Scales` and a checksum of the weights that
+they were made for, so that scales of other weights are refused. The checksum is that of the
+tensors, not of a file: the authors' .tflite file and the folder imported from it share their
+scales.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ from numpy.typing import NDArray
 
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.fixed import PEAKS
 from deltakwt.core.fixed_arithmetic import HIGHEST
 from deltakwt.core.fixed_engine import FixedEngine
-from deltakwt.core.fixed_scales import Scales, calibrate
+from deltakwt.core.fixed_weights import PEAKS, Scales
 from deltakwt.core.setting import DENSE, PLAIN, Profiles, Setting
 from deltakwt.files import read_json, write_atomically, writing
 from deltakwt.weights.folder import SCALES_FILE, Weights, load_folder, load_profiles
@@ -38,7 +38,7 @@ class Quantized:
 
     scales: Scales
     clips: int
-    # Limit of 16 bits over the largest value, per layer and tensor of `core.fixed.PEAKS`; infinite
+    # Limit of 16 bits over the largest value, per layer and tensor of `PEAKS`; infinite
     # where a tensor does not exist. The smallest over all clips and settings.
     headroom: NDArray[np.float64]  # (layers + 1, 11)
     same: dict[str, float]  # setting -> share of clips with the answer of the float engine
@@ -90,6 +90,8 @@ def quantize(weights: Weights, profiles: Profiles, sounds: Sounds) -> Quantized:
     Each clip goes through one of the front ends of the profiles, in turn. Raises `DeltakwtError`,
     with the layer and the tensor, if a range does not fit 16 bits.
     """
+    from deltakwt.core.fixed_scales import calibrate  # imported here: loading does not need it
+
     if len(sounds) < LEAST_CLIPS:
         raise DeltakwtError(f"{len(sounds)} clips: scales need at least {LEAST_CLIPS}")
     engine = Engine(weights.config, weights.tensors)
