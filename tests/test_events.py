@@ -16,7 +16,7 @@ from deltakwt.audio import read_blocks
 from deltakwt.core.config import KEYWORDS
 from deltakwt.core.model import Model, load
 from deltakwt.evaluate.counts import count_windows
-from deltakwt.listen.decision import Decided, Decision, Event
+from deltakwt.listen.decision import Decision, Event, WindowEvent
 from deltakwt.listen.runner import StreamRunner
 from deltakwt.listen.spotter import Spotter, Spotting, decision_of
 
@@ -103,7 +103,7 @@ def test_event_times_lie_inside_the_sound(
 ) -> None:
     decision = Decision(hop=hop, smooth=smooth, patience=patience)
     peak = first + later
-    found = Decided(0, np.float32(0.9), first, peak, peak + patience)
+    found = WindowEvent(0, np.float32(0.9), first, peak, peak + patience)
     event = found.event(("yes",), decision, delay)
     assert 0 <= event.start < event.end <= event.time
     assert event.window < event.time

@@ -143,7 +143,7 @@ def test_systemd_is_told(manager: socket.socket, trained: str, tmp_path: Path) -
         listening.say(np.zeros(1_600))
         assert manager.recv(4096) == b"WATCHDOG=1"
         manager.settimeout(0.3)
-        with pytest.raises(TimeoutError):  # no sound, no sign of life
+        with pytest.raises(TimeoutError):  # no sound, no watchdog message
             manager.recv(4096)
         assert listening.end(signal.SIGTERM) == 0
         assert manager.recv(4096) == b"STOPPING=1"

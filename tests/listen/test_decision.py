@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.listen.decision import (
-    Decided,
     Decider,
     Decision,
+    WindowEvent,
     decide,
     posteriors,
     smooth_stream,
@@ -103,7 +103,7 @@ def test_posteriors_are_computed_as_described() -> None:
         assert [f32(power / total) for power in powers] == list(found)
 
 
-def reference_rule(decision: Decision, rows: np.ndarray) -> list[Decided]:
+def reference_rule(decision: Decision, rows: np.ndarray) -> list[WindowEvent]:
     """The five steps as one would write them in C, window by window."""
     count, labels = len(rows), len(LABELS)
     on = decision.thresholds(LABELS)
@@ -128,10 +128,10 @@ def reference_rule(decision: Decision, rows: np.ndarray) -> list[Decided]:
                 best = i
         if best is not None and (candidate is None or s[best] > candidate.score):
             since = w if candidate is None else since
-            candidate = Decided(best, s[best], first[best], w, w)
+            candidate = WindowEvent(best, s[best], first[best], w, w)
         if candidate is not None and w - since >= decision.patience:
             events.append(
-                Decided(candidate.label, candidate.score, candidate.first, candidate.peak, w)
+                WindowEvent(candidate.label, candidate.score, candidate.first, candidate.peak, w)
             )
             armed[candidate.label] = bool(s[candidate.label] < f32(decision.off))
             ready = w + 1 + decision.refractory_windows

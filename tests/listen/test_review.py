@@ -18,6 +18,7 @@ from deltakwt.core.model import Model
 from deltakwt.data.speech_commands import draw, read, split_of, word_clips
 from deltakwt.evaluate.review import (
     clip_name,
+    play,
     read_sound,
     sketch,
     unreviewed,
@@ -175,6 +176,35 @@ def test_nothing_is_written_through_a_link_of_the_folder(tmp_path: Path, link: s
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith("is a link; remove it, or choose another --out")
     assert not elsewhere.exists() or not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("out", ["events/link/labelled", "{}/events/link", "x/../events/link"])
+def test_no_way_to_name_the_folder_leads_through_its_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder, elsewhere = Path("events"), tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    (folder / "link").symlink_to(elsewhere)
+    soundfile.write(folder / "a.wav", np.zeros(32_000), 16_000)
+    (folder / "events.jsonl").write_text(json.dumps(EVENT) + "\n")
+    write_answer(folder, "a.wav", "yes")
+    with pytest.raises(DeltakwtError, match="link: is a link; remove it"):
+        write_clips(folder, Path(out.format(tmp_path)), "test")
+    assert not list(elsewhere.iterdir())
+
+
+def test_the_name_of_a_sound_is_no_option_of_the_player(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    player = tmp_path / "pw-play"
+    player.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/played\n')
+    player.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    assert play(Path("--remote=evil.wav"))
+    assert (tmp_path / "played").read_text() == f"{tmp_path}/--remote=evil.wav\n"
 
 
 def test_saved_sound_is_checked_before_it_is_read(tmp_path: Path) -> None:

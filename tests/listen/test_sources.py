@@ -15,7 +15,7 @@ import soundfile
 
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.listen import sources as mic
-from deltakwt.listen.pcm import KINDS, Format, SourceLost, read_stream
+from deltakwt.listen.pcm import SAMPLE_BYTES, Format, SourceLost, read_stream
 from deltakwt.listen.sources import Block, paced, read_file, reconnecting
 
 TONE = (0.5 * np.sin(np.arange(8_000) * 0.05)).astype(np.float32)
@@ -31,12 +31,12 @@ def encode(kind: str) -> bytes:
         return TONE.astype("<f4").tobytes()
     if kind == "u8":
         return np.round(TONE * 127 + 128).astype(np.uint8).tobytes()
-    bits = 8 * KINDS[kind]
+    bits = 8 * SAMPLE_BYTES[kind]
     wide = np.round(TONE.astype(np.float64) * (2 ** (bits - 1) - 1)).astype("<i4")
     return wide.view(np.uint8).reshape(-1, 4)[:, : bits // 8].tobytes()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SAMPLE_BYTES)
 def test_raw_samples_of_every_kind(kind: str) -> None:
     sound, rate = joined(read_stream(io.BytesIO(encode(kind)), Format(kind, 8_000), 0.1))
     assert rate == 8_000

@@ -18,7 +18,8 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.core.setting import Thresholds
 from deltakwt.listen import Decision, Event, SecondStage, Spotter
-from deltakwt.listen.spotter import KEPT_SECONDS, MAX_WAITING, RecentSound
+from deltakwt.listen.pcm import RecentSound
+from deltakwt.listen.spotter import KEPT_SECONDS, MAX_WAITING
 
 THRESHOLDS = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05_0.2_0.05")
 DECISION = Decision(on=0.6, off=0.3, smooth=2, patience=1, refractory=1.1)

@@ -29,8 +29,8 @@ from deltakwt.evaluate.streams import (
 )
 from deltakwt.evaluate.stress import (
     CurvePoint,
-    Recording,
     SettingResult,
+    StreamRun,
     best_point,
     draw_curve,
     report,
@@ -216,7 +216,7 @@ def test_curves_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(DeltakwtError, match=r"--curve .*cannot be written"):
         draw_curve(document, str(tmp_path / "gone" / "curve.png"))
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(DeltakwtError, match=r"pip install '(matplotlib|\.\[report\])"):
         draw_curve(document, str(tmp_path / "curve.png"))
 
@@ -263,7 +263,7 @@ def test_the_command(  # type: ignore[no-untyped-def]
 def result_of(*recordings: np.ndarray) -> SettingResult:
     labels = ("_silence_", "yes", "no")
     reading = Reading(0, 0, 0, 0, 0, 0)
-    made = [Recording(DENSE, labels, rows, reading, [], None) for rows in recordings]
+    made = [StreamRun(DENSE, labels, rows, reading, [], None) for rows in recordings]
     return SettingResult(made[0], made[1:])
 
 

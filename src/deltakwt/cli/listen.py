@@ -16,6 +16,7 @@ from deltakwt.cli.common import console, load_model, print_json, table
 from deltakwt.cli.options import (
     DEFAULT_MODEL,
     ArithmeticOption,
+    GateOption,
     HopOption,
     ModelOption,
     OnOption,
@@ -102,6 +103,7 @@ class ListenArguments:
             metavar="DIR", help="Save the sound around each event in this folder, for `review`."
         ),
     ] = None
+    gate: GateOption = None
     verify: VerifyOption = None
     hop: HopOption = None
     reuse: ReuseOption = None
@@ -131,8 +133,8 @@ def register(app: typer.Typer) -> None:
 def listen(arguments: ListenArguments) -> None:
     """Find words as they are said: microphone, file or pipe.
 
-    Ends with code 0 after SIGTERM or Ctrl-C. SIGHUP reads the model and its settings again, unless
-    the output is a terminal.
+    The exit code after SIGTERM or Ctrl-C is 0. SIGHUP reads the model and its settings again,
+    unless the output is a terminal.
     """
     from deltakwt.listen.hooks import parse_hooks
     from deltakwt.listen.pcm import Format
@@ -156,7 +158,8 @@ def listen(arguments: ListenArguments) -> None:
         parse_hooks(arguments.on or [], loaded.labels)
         second = None if arguments.verify is None else second_stage(loaded, arguments.verify)
         decision = decision_settings(loaded, arguments.hop, arguments.reuse, arguments.threshold)
-        return loaded, {"decision": decision, "verify": second}
+        gate = gate_of(loaded, arguments.gate)
+        return loaded, {"decision": decision, "gate": gate, "verify": second}
 
     loaded, how = prepare()
     spotter = Spotter(loaded, **how)
@@ -213,6 +216,11 @@ def _add_outputs(
 def _facts(model: Model) -> dict[str, str]:
     """Return what is saved with every event."""
     return {"model": model.name, "setting": str(model.setting)}
+
+
+def gate_of(model: Model, name: str | None) -> Model | None:
+    """Return the small model of `--gate`."""
+    return None if name is None else load_model(name, arithmetic=model.arithmetic)
 
 
 def second_stage(model: Model, name: str) -> SecondStage:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deltakwt.cli.common import console, fail, load_model, print_json, progress, table
-from deltakwt.cli.listen import decision_settings, second_stage
+from deltakwt.cli.listen import decision_settings, gate_of, second_stage
 from deltakwt.cli.options import (
     DEFAULT_MODEL,
     ArithmeticOption,
     DataOption,
+    GateOption,
     HopOption,
     JsonOption,
     ModelOption,
@@ -84,6 +85,7 @@ class StressArguments:
     hop: HopOption = None
     reuse: ReuseOption = None
     threshold: OnOption = None
+    gate: GateOption = None
     verify: VerifyOption = None
     max_false_accepts: Annotated[
         float,
@@ -148,6 +150,9 @@ def stress(given: StressArguments) -> None:
         raise DeltakwtError(f"--choose {choose}: is not among the profiles that --profile names")
     if verify is not None:
         second_stage(loaded, verify)  # a wrong name is reported before hours of work
+    gate = gate_of(loaded, given.gate)
+    if given.soak and (gate is not None or verify is not None):
+        raise DeltakwtError("--soak: runs the model alone; leave out --gate and --verify")
     quiet = [find_negatives(folder) for folder in given.negatives or []]
     material = find_material(given.data, given.noise, loaded.labels, given.split)
     stream = PlannedStream(material, scenario)
@@ -163,10 +168,17 @@ def stress(given: StressArguments) -> None:
     with progress("seconds of sound") as bar:
         update = bar.update
         results = runs.stress(
-            loaded, stream, settings, decision, negatives=quiet, second=second, progress=update
+            loaded,
+            stream,
+            settings,
+            decision,
+            negatives=quiet,
+            gate=gate,
+            second=second,
+            progress=update,
         )
     document = runs.report(loaded, stream, decision, results, quiet, given.max_false_accepts)
-    document |= {"data": str(given.data), "verify": verify}
+    document |= {"data": str(given.data), "gate": given.gate, "verify": verify}
     if choose is not None:
         result = next(one for one in results if one.name == choose)
         document["chosen"] = _choose(given, loaded, result, stream, quiet)
@@ -227,8 +239,7 @@ def _show(document: dict[str, Any]) -> None:
             f"Chosen for {chosen['setting']}: {chosen['decision']}\n"
             f"misses {chosen['miss_percent']:.1f}%,"
             f" {chosen['false_accepts_per_hour']:.2f} false accepts and"
-            f" {chosen['confusions_per_hour']:.2f} confusions per hour on this sound",
-            highlight=False,
+            f" {chosen['confusions_per_hour']:.2f} confusions per hour on this sound"
         )
 
 

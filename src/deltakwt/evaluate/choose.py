@@ -49,13 +49,13 @@ def choose(
     settings that are few enough, the one with the fewest misses wins, then the one with the fewest
     confusions and repeats, then the one that decides sooner.
     """
-    recordings = [result.stream, *result.negatives]
+    runs = [result.stream, *result.negatives]
     found: list[tuple[tuple[float, ...], Decision, CurvePoint]] = []
     for smooth in SMOOTH:
-        means = [smooth_stream(one.logits, smooth) for one in recordings]
+        means = [smooth_stream(one.logits, smooth) for one in runs]
 
         def point(at: Decision, means: list[Means] = means) -> CurvePoint:
-            events = [r.events_at(at, mean) for r, mean in zip(recordings, means, strict=True)]
+            events = [r.events_at(at, mean) for r, mean in zip(runs, means, strict=True)]
             own = score(events[0], truth, hours)
             counted = [n.false_accepts(e) for n, e in zip(negatives, events[1:], strict=True)]
             return CurvePoint(at.on, own, pooled(counted) if counted else None)

@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deltakwt.audio import Audio, duration, read_blocks
+from deltakwt.audio import SOUND_SUFFIXES, Audio, duration, read_blocks
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.listen.decision import Event
 
-SUFFIXES = {".aif", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav"}
 BLOCK = 10 * SAMPLE_RATE
 MAX_TRANSCRIPT_BYTES = 64 << 20
 
@@ -119,7 +118,7 @@ def find_negatives(folder: Path) -> NegativeStream:
     if not folder.is_dir():
         raise DeltakwtError(f"--negatives {folder}: no such folder")
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    files = [path for path in paths if path.suffix.lower() in SUFFIXES]
+    files = [path for path in paths if path.suffix.lower() in SOUND_SUFFIXES]
     if not files:
         raise DeltakwtError(f"--negatives {folder}: has no sound files")
     transcripts: dict[str, frozenset[str]] = {}

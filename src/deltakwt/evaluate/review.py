@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -133,8 +134,11 @@ def write_clips(folder: Path, out: Path, split: str) -> dict[str, int]:
 
 def _refuse_links(folder: Path, path: Path) -> None:
     """Refuse a link in the reviewed folder: what is written would leave the folder through it."""
-    if path.is_relative_to(folder) and path.is_symlink():
-        raise DeltakwtError(f"{path}: is a link; remove it, or choose another --out")
+    top, at = Path(os.path.abspath(folder)), Path(os.path.abspath(path))
+    while top in at.parents:
+        if at.is_symlink():
+            raise DeltakwtError(f"{at}: is a link; remove it, or choose another --out")
+        at = at.parent
 
 
 def _wav(sound: NDArray[np.float32]) -> bytes:
@@ -179,7 +183,10 @@ def play(path: Path, limit: float = 10.0) -> bool:
         return False
     try:
         done = subprocess.run(
-            [*command, str(path)], stdin=subprocess.DEVNULL, capture_output=True, timeout=limit
+            [*command, str(path.absolute())],  # a name that begins with - is no option
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=limit,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -72,7 +72,7 @@ def soak(
 def _resident() -> int:
     """Return the bytes of this process in memory; without /proc, the maximum so far.
 
-    0 on Windows, which tells neither.
+    0 on Windows, which has neither.
     """
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE

@@ -18,15 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from numpy.typing import NDArray
 
-from deltakwt.audio import read_blocks, read_clip
+from deltakwt.audio import Audio, read_blocks, read_clip
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.speech_commands import NOISE_FOLDER, is_test_set, split_of, word_clips
 from deltakwt.files import write_atomically
 
-Sound = NDArray[np.float32]
 BLOCK = 10 * SAMPLE_RATE  # samples rendered at once
 SEGMENT = (20.0, 60.0)  # seconds of one noise
 FADE = SAMPLE_RATE // 10  # noises fade into each other
@@ -88,7 +86,7 @@ class StreamMaterial:
     """The clips of each label, and the noise recordings."""
 
     clips: dict[str, list[Path]]
-    noises: list[Sound]
+    noises: list[Audio]
 
 
 def find_material(
@@ -112,7 +110,7 @@ def find_material(
     return StreamMaterial(clips, [_read_noise(file) for file in files])
 
 
-def _read_noise(path: Path) -> Sound:
+def _read_noise(path: Path) -> Audio:
     sound = np.concatenate(list(read_blocks(path)))
     if len(sound) < 2 * SAMPLE_RATE:
         raise DeltakwtError(f"{path}: a noise recording must last at least 2 s")
@@ -178,7 +176,7 @@ class PlannedStream:
             at += round(rng.uniform(*self.scenario.gap) * SAMPLE_RATE)
         return truth
 
-    def blocks(self) -> Iterator[Sound]:
+    def blocks(self) -> Iterator[Audio]:
         """Yield the sound, 10 s at a time."""
         first_segment = first_word = 0
         for start in range(0, self.scenario.samples, BLOCK):
@@ -200,12 +198,12 @@ class PlannedStream:
                     first_word = index + 1
             yield np.clip(block, -1, 1)
 
-    def _render(self, segment: Segment, start: int, end: int) -> Sound:
+    def _render(self, segment: Segment, start: int, end: int) -> Audio:
         noise = self._noises[segment.noise][segment.offset : segment.offset + segment.length]
         return _faded(noise, FADE) * np.float32(segment.gain)
 
 
-def _faded(sound: Sound, samples: int) -> Sound:
+def _faded(sound: Audio, samples: int) -> Audio:
     """Return a copy with linear ramps at both ends."""
     ramp = np.linspace(0, 1, samples, dtype=np.float32)
     faded = sound.copy()
@@ -214,7 +212,7 @@ def _faded(sound: Sound, samples: int) -> Sound:
     return faded
 
 
-def _add(block: Sound, start: int, at: int, sound: Sound) -> None:
+def _add(block: Audio, start: int, at: int, sound: Audio) -> None:
     """Add a sound that begins at sample `at` to a block that begins at sample `start`."""
     first, last = max(at, start), min(at + len(sound), start + len(block))
     if first < last:

@@ -15,22 +15,25 @@ from numpy.typing import NDArray
 
 from deltakwt.audio import Audio
 from deltakwt.core.config import HOP_SAMPLES, SAMPLE_RATE
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.core.setting import DENSE, Setting
 from deltakwt.evaluate.negatives import FalseAccepts, NegativeStream, pooled
 from deltakwt.evaluate.score import Score, score
 from deltakwt.evaluate.streams import PlannedStream
 from deltakwt.listen.decision import Decision, Event, decide, smooth_stream
+from deltakwt.listen.gate import GatedRunner
 from deltakwt.listen.runner import Reading, StreamRunner
 from deltakwt.listen.spotter import SecondStage, Spotter, decision_of
+from deltakwt.plotting import plain_text, pyplot
 
 Progress = Callable[[float, float], None]  # seconds of sound done, seconds of all
-# Dense where the curve bends: models trained with label smoothing never give more than 0.91.
+# Closer together where the curve bends. Models trained with label smoothing give at most 0.91.
 THRESHOLDS = (*(n / 50 for n in range(5, 40)), *(n / 200 for n in range(160, 200)))
 
 
 @dataclass
-class Recording:
+class StreamRun:
     """What one setting found in one sound."""
 
     setting: Setting
@@ -72,8 +75,8 @@ class CurvePoint:
 class SettingResult:
     """One setting on the stream and on the negatives."""
 
-    stream: Recording
-    negatives: list[Recording]
+    stream: StreamRun
+    negatives: list[StreamRun]
     curve: list[CurvePoint] = field(default_factory=list)
 
     @property
@@ -88,22 +91,31 @@ def settings_of(model: Model, names: Sequence[str] | None) -> list[Setting]:
 
 
 class _Listener:
-    """A spotter with both answers about each event, and the logits of every window.
+    """A spotter that keeps the events of both stages and the logits of every window.
 
-    A spotter leaves out windows on which no word can depend, but curves need all of them. They are
-    computed apart, so that the meter of the spotter tells what listening costs.
+    A spotter leaves out windows on which no word can depend, but curves need all of them. A second
+    runner computes them, so that the meter of the spotter shows what listening costs.
     """
 
     def __init__(
-        self, model: Model, setting: Setting, decision: Decision, second: SecondStage | None
+        self,
+        model: Model,
+        setting: Setting,
+        decision: Decision,
+        gate: Model | None,
+        second: SecondStage | None,
     ) -> None:
         self.setting, self.second = setting, second
         self.logits: list[NDArray[np.float32]] = []
         self.events: list[Event] = []
         self.confirmed: list[Event] = []
         verify = None if second is None else self._confirm
-        self.spotter = Spotter(model, setting=setting, decision=decision, verify=verify)
-        self._windows = StreamRunner(model, setting, decision)
+        self.spotter = Spotter(model, setting=setting, decision=decision, gate=gate, verify=verify)
+        self._windows: StreamRunner | GatedRunner = (
+            StreamRunner(model, setting, decision)
+            if gate is None
+            else GatedRunner(gate, model, setting, decision)
+        )
 
     def push(self, block: Audio) -> None:
         self.events += self.spotter.push(block)
@@ -115,7 +127,7 @@ class _Listener:
             self.confirmed.append(event)
         return True
 
-    def recording(self) -> Recording:
+    def result(self) -> StreamRun:
         labels, reading = self.spotter.model.labels, self.spotter.meter.ever
         rows = self.logits or [np.zeros((0, len(labels)), np.float32)]
         logits, confirmed, cost = np.concatenate(rows), None, None
@@ -128,26 +140,27 @@ class _Listener:
             }
             first = reading.cpu_percent - 100 * self.second.cpu / seconds
             reading = replace(reading, cpu_percent=first)
-        return Recording(self.setting, labels, logits, reading, self.events, confirmed, cost)
+        return StreamRun(self.setting, labels, logits, reading, self.events, confirmed, cost)
 
 
-def record(
+def run_settings(
     model: Model,
     blocks: Iterable[Audio],
     settings: Sequence[Setting],
     decision: Decision,
+    gate: Model | None = None,
     second: Callable[[], SecondStage] | None = None,
     progress: Callable[[float], None] = lambda seconds: None,
-) -> list[Recording]:
+) -> list[StreamRun]:
     """Run every setting on the same blocks. `second` makes a second stage for each."""
-    listeners = [_Listener(model, s, decision, second and second()) for s in settings]
+    listeners = [_Listener(model, s, decision, gate, second and second()) for s in settings]
     done = 0
     for block in blocks:
         for listener in listeners:
             listener.push(block)
         done += len(block)
         progress(done / SAMPLE_RATE)
-    return [listener.recording() for listener in listeners]
+    return [listener.result() for listener in listeners]
 
 
 def stress(
@@ -157,6 +170,7 @@ def stress(
     decision: Decision | None = None,
     *,
     negatives: Sequence[NegativeStream] = (),
+    gate: Model | None = None,
     second: Callable[[], SecondStage] | None = None,
     progress: Progress = lambda done, total: None,
 ) -> list[SettingResult]:
@@ -164,10 +178,10 @@ def stress(
     decision = decision or decision_of(model)
     own = stream.scenario.samples / SAMPLE_RATE
     total = own + sum(one.expected_seconds for one in negatives)
-    on_stream = record(
-        model, stream.blocks(), settings, decision, second, lambda done: progress(done, total)
+    on_stream = run_settings(
+        model, stream.blocks(), settings, decision, gate, second, lambda done: progress(done, total)
     )
-    results = [SettingResult(recording, []) for recording in on_stream]
+    results = [SettingResult(run, []) for run in on_stream]
     before = own
     for one in negatives:
 
@@ -176,7 +190,7 @@ def stress(
 
         for result, recording in zip(
             results,
-            record(model, one.blocks(), settings, decision, second, advance),
+            run_settings(model, one.blocks(), settings, decision, gate, second, advance),
             strict=True,
         ):
             result.negatives.append(recording)
@@ -193,12 +207,12 @@ def error_curve(
     decision: Decision,
 ) -> list[CurvePoint]:
     """Return misses and false accepts over thresholds, from the logits that were kept."""
-    recordings = [result.stream, *result.negatives]
-    means = [smooth_stream(one.logits, decision.smooth) for one in recordings]
+    runs = [result.stream, *result.negatives]
+    means = [smooth_stream(one.logits, decision.smooth) for one in runs]
     curve = []
     for on in THRESHOLDS:
         at = decision.at(on)
-        events = [one.events_at(at, mean) for one, mean in zip(recordings, means, strict=True)]
+        events = [one.events_at(at, mean) for one, mean in zip(runs, means, strict=True)]
         own = score(events[0], stream.truth, stream.scenario.hours)
         counted = [one.false_accepts(e) for one, e in zip(negatives, events[1:], strict=True)]
         curve.append(CurvePoint(on, own, pooled(counted) if counted else None))
@@ -287,16 +301,11 @@ def _outcome(
     }
 
 
+@plain_text()
 def draw_curve(document: dict[str, Any], path: str) -> None:
     """Write the detection-error curves of a report as a PNG file."""
-    from deltakwt.core.errors import DeltakwtError, MissingExtra
-
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("drawing the detection-error curve", "report") from None
-    figure = Figure(figsize=(7, 5), layout="constrained")
-    axes = figure.subplots()
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
     for one in document["settings"]:
         points = [(p["false_accepts_per_hour"], p["miss_percent"]) for p in one["curve"]]
         axes.plot(*zip(*points, strict=True), marker=".", label=one["setting"])
@@ -314,3 +323,5 @@ def draw_curve(document: dict[str, Any], path: str) -> None:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as error:
         raise DeltakwtError(f"--curve {path}: cannot be written: {error}") from None
+    finally:
+        plt.close(figure)

@@ -40,8 +40,9 @@ class AsyncSpotter:
 
     `async for event in AsyncSpotter(model, source)` yields events until the source ends. A `None`
     in an `asyncio.Queue` ends it. Blocks without a rate of their own have `sample_rate`.
-    `setting`, `decision`, `verify` and `kept` are those of `Spotter`. `executor` runs the model;
-    without it the event loop's default executor does. One model may serve many AsyncSpotters.
+    `setting`, `decision`, `gate`, `verify` and `kept` are those of `Spotter`. `executor` runs the
+    model; without it the event loop's default executor does. One model may serve many
+    AsyncSpotters.
     """
 
     def __init__(
@@ -52,11 +53,14 @@ class AsyncSpotter:
         sample_rate: int = SAMPLE_RATE,
         setting: SettingLike | None = None,
         decision: Decision | None = None,
-        verify: Verify | None = None,
+        gate: Model | None = None,
+        verify: Model | Verify | None = None,
         kept: float = KEPT_SECONDS,
         executor: Executor | None = None,
     ) -> None:
-        self.spotter = Spotter(model, setting=setting, decision=decision, verify=verify, kept=kept)
+        self.spotter = Spotter(
+            model, setting=setting, decision=decision, gate=gate, verify=verify, kept=kept
+        )
         self._source, self._rate, self._executor = source, sample_rate, executor
         self._blocks: AsyncIterator[Block] | None = None
         self._ready: deque[Event] = deque()

@@ -200,7 +200,7 @@ def smoothed(
 
 
 @dataclass(frozen=True)
-class Decided:
+class WindowEvent:
     """An event counted in windows; `Event` has it in seconds."""
 
     label: int
@@ -251,8 +251,8 @@ class Decider:
         self._window = 0  # number of the next window
         self._armed = [True] * len(labels)
         self._first = [NEVER] * len(labels)  # since which window a word is at `off` or above
-        self._candidate: Decided | None = None  # its `window` is the first candidate's
-        self._ready = 0  # the window at which the refractory time is over
+        self._candidate: WindowEvent | None = None  # its `window` is the first candidate's
+        self.ready = 0  # the window at which the refractory time is over
         self._idle = True  # whether a window without a word changes nothing
         self._equal = 0  # number of newest windows that are equal to each other
 
@@ -261,7 +261,7 @@ class Decider:
         """Whether no word is near and all windows that are averaged were equal."""
         return self._idle and self._equal >= self.decision.smooth
 
-    def push(self, logits: NDArray[np.float32], is_same: bool = False) -> list[Decided]:
+    def push(self, logits: NDArray[np.float32], is_same: bool = False) -> list[WindowEvent]:
         """Take the (n, labels) logits of the next windows and return the events they complete.
 
         `is_same` says that every row equals the row pushed last. Once all averaged windows are
@@ -281,7 +281,7 @@ class Decider:
         self._equal = 0 if loud else equal
         return events
 
-    def push_smoothed(self, means: NDArray[np.float32]) -> list[Decided]:
+    def push_smoothed(self, means: NDArray[np.float32]) -> list[WindowEvent]:
         """Take the smoothed posteriors (n, labels) of the next windows: steps 3 to 5."""
         base, n = self._window, len(means)
         loud = np.flatnonzero((means[:, self._words] >= self._off).any(axis=1)).tolist()
@@ -300,15 +300,15 @@ class Decider:
             self._last = means[-1].tolist()
         return events
 
-    def end_of_clip(self) -> Decided | None:
+    def end_of_clip(self) -> WindowEvent | None:
         """Return the event of a stream of one window, step 6, if there was none yet."""
         best = max(range(len(self._last)), key=self._last.__getitem__)
         score = np.float32(self._last[best])
-        if self._ready or best not in self._words or score < self._off:
+        if self.ready or best not in self._words or score < self._off:
             return None
-        return Decided(best, score, 0, 0, 0)
+        return WindowEvent(best, score, 0, 0, 0)
 
-    def _step(self, scores: list[float]) -> list[Decided]:
+    def _step(self, scores: list[float]) -> list[WindowEvent]:
         """Decide on one window: at most one event."""
         window, off = self._window, float(self._off)
         self._idle = True
@@ -320,16 +320,16 @@ class Decider:
             self._idle = False
             if self._first[word] == NEVER:
                 self._first[word] = window
-            able = self._armed[word] and scores[word] >= self._on[word] and window >= self._ready
+            able = self._armed[word] and scores[word] >= self._on[word] and window >= self.ready
             if able and (best == NEVER or scores[word] > scores[best]):
                 best = word
         known = self._candidate
         if best != NEVER and (known is None or scores[best] > known.score):
             since = window if known is None else known.window
-            known = Decided(best, np.float32(scores[best]), self._first[best], window, since)
+            known = WindowEvent(best, np.float32(scores[best]), self._first[best], window, since)
         if known is not None and window - known.window >= self.decision.patience:
             self._armed[known.label] = scores[known.label] < off
-            self._ready = window + 1 + self.decision.refractory_windows
+            self.ready = window + 1 + self.decision.refractory_windows
             self._candidate, self._idle = None, False
             return [replace(known, window=window)]
         self._candidate = known

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.listen.decision import Event
+from deltakwt.locks import signals_deferred
 
 
 def parse_hooks(texts: Iterable[str], labels: Sequence[str]) -> dict[str, list[str]]:
@@ -57,7 +58,7 @@ class Hooks:
         arguments = self._commands.get(event.label)
         if arguments is None:
             return
-        with self._lock:
+        with signals_deferred(), self._lock:  # a program that has started is known to `close`
             if event.label in self._running:
                 self.counts["skipped"] += 1
                 return

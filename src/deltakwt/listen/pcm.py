@@ -1,10 +1,11 @@
-"""Conversion of blocks to 16 kHz mono, and reading of raw PCM or WAV from a pipe."""
+"""Blocks of sound: conversion to 16 kHz mono, the newest samples of a stream, PCM from a pipe."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,7 +17,7 @@ from deltakwt.core.config import SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 
 Samples = NDArray[np.float32]
-KINDS = {"u8": 1, "s16": 2, "s24": 3, "s32": 4, "f32": 4}  # little-endian; bytes per sample
+SAMPLE_BYTES = {"u8": 1, "s16": 2, "s24": 3, "s32": 4, "f32": 4}  # of PCM, little-endian
 MAX_HEADER = 1 << 20  # bytes of WAV chunks before the sound
 EXTENSIBLE = 0xFFFE
 UNKNOWN_SIZE = 0x7FFF_0000  # programs that do not know the length write this size or a larger one
@@ -99,6 +100,41 @@ class Resampler:
         return np.asarray(self._soxr.resample_chunk(samples, last=last))
 
 
+class RecentSound:
+    """The newest samples of a stream, at least `kept`, in a buffer of fixed size.
+
+    Blocks have at most `longest` samples. The buffer is written from left to right; at its end the
+    newest `kept` samples move to its start.
+    """
+
+    def __init__(self, kept: int, longest: int) -> None:
+        self._kept = kept
+        self._buffer = np.zeros(kept + 2 * longest, np.float32)
+        self._used = 0
+        self.total = 0  # samples since the start
+
+    def push(self, samples: Samples) -> None:
+        if self._used + len(samples) > len(self._buffer):
+            self._buffer[: self._kept] = self._buffer[self._used - self._kept : self._used]
+            self._used = self._kept
+        self._buffer[self._used : self._used + len(samples)] = samples
+        self._used += len(samples)
+        self.total += len(samples)
+
+    def cut(self, start: int, end: int) -> Samples:
+        """Return a copy of samples `start` to `end`, with zeros before the start of the stream."""
+        oldest = self.total - self._used
+        if not (isinstance(start, Integral) and isinstance(end, Integral)):
+            raise DeltakwtError(f"samples {start!r} to {end!r}: must be whole numbers")
+        if end > self.total or max(start, 0) < oldest or start > end:
+            raise DeltakwtError(
+                f"samples {start} to {end} are not held; {oldest} to {self.total} are"
+            )
+        known = self._buffer[max(start, 0) - oldest : max(end, 0) - oldest]
+        missing = end - start - len(known)
+        return np.concatenate([np.zeros(missing, np.float32), known]) if missing else known.copy()
+
+
 @dataclass(frozen=True)
 class Format:
     """How the bytes of a stream are to be read."""
@@ -108,8 +144,9 @@ class Format:
     channels: int = 1
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise DeltakwtError(f"sample format {self.kind!r}: must be one of {', '.join(KINDS)}")
+        if self.kind not in SAMPLE_BYTES:
+            kinds = ", ".join(SAMPLE_BYTES)
+            raise DeltakwtError(f"sample format {self.kind!r}: must be one of {kinds}")
         if not 1 <= self.channels <= MAX_CHANNELS:
             raise DeltakwtError(f"{self.channels} channels: must be 1 to {MAX_CHANNELS}")
         if not RATES[0] <= self.rate <= RATES[1]:
@@ -118,23 +155,33 @@ class Format:
     @property
     def frame(self) -> int:
         """Bytes of one sample of all channels."""
-        return KINDS[self.kind] * self.channels
+        return SAMPLE_BYTES[self.kind] * self.channels
 
     def decode(self, data: bytes) -> Samples:
         """Return whole frames as (n, channels) in [-1, 1]."""
+        stored = decode_pcm(data, self.kind, self.channels)
+        samples: Samples = stored.astype(np.float32)
+        if self.kind == "u8":
+            return samples / np.float32(128) - 1
         if self.kind == "f32":
-            samples = np.frombuffer(data, "<f4").astype(np.float32)
-        elif self.kind == "u8":
-            samples = np.frombuffer(data, np.uint8).astype(np.float32) / np.float32(128) - 1
-        elif self.kind == "s24":
-            wide = np.zeros((len(data) // 3, 4), np.uint8)
-            wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
-            samples = wide.view("<i4")[:, 0].astype(np.float32) / np.float32(2**31)
-        else:
-            size = KINDS[self.kind]
-            full = np.float32(2 ** (8 * size - 1))
-            samples = np.frombuffer(data, f"<i{size}").astype(np.float32) / full
-        return samples.reshape(-1, self.channels)
+            return samples
+        return samples / np.float32(2 ** (8 * stored.itemsize - 1))
+
+
+def decode_pcm(data: bytes, kind: str, channels: int) -> NDArray[Any]:
+    """Return whole frames of PCM as (n, channels) integers or floats.
+
+    Integers of 24 bits become the upper bits of 32.
+    """
+    stored: NDArray[Any]
+    if kind == "s24":
+        wide = np.zeros((len(data) // 3, 4), np.uint8)
+        wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
+        stored = wide.view("<i4")[:, 0]
+    else:
+        types = {"u8": "u1", "s16": "<i2", "s32": "<i4", "f32": "<f4"}
+        stored = np.frombuffer(data, types[kind])
+    return stored.reshape(-1, channels)
 
 
 def read_stream(pipe: BinaryIO, raw: Format, seconds: float) -> Iterator[tuple[Samples, int]]:

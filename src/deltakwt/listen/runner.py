@@ -138,7 +138,50 @@ class Meter:
         return {name: reading.to_json() for name, reading in spans.items()}
 
 
-class StreamRunner:
+class BaseRunner:
+    """What all runners share: the meter, and the times of the windows, counted in samples."""
+
+    def __init__(self, model: Model, setting: Setting, decision: Decision) -> None:
+        self.setting = setting
+        self.meter = Meter(int(dense_macs(model.config).sum()))
+        self.hop_samples = decision.hop_frames * HOP_SAMPLES
+        self.needed_from = 0  # no event can depend on the windows before this one any more
+        self._patience = decision.patience
+
+    def continue_meter(self, meter: Meter) -> None:
+        """Add to this meter from now on; dense MACs are those of this runner's model."""
+        meter.dense_macs, self.meter = self.meter.dense_macs, meter
+
+    @property
+    def delay(self) -> int:
+        """Samples after the end of a window that the front end needs."""
+        return HOP_SAMPLES * self.setting.front_end.smooth
+
+    def window_start(self, window: int) -> int:
+        """Return the first sample of a window."""
+        return window * self.hop_samples
+
+    def window_done(self, window: int) -> int:
+        """Return the number of samples that must be there to compute a window."""
+        return self.window_start(window) + CLIP_SAMPLES + self.delay
+
+    def due_with(self, window: int) -> int:
+        """Return the window whose sound had to be there to know the logits of this one."""
+        return window
+
+    def ending(self, samples: int) -> int:
+        """Return how many zeros to append to a sound of `samples` samples.
+
+        Up to one second it is one clip: zeros complete its only window. To a longer sound a second
+        is appended, so that its last sample passes through the whole window, and then as much as a
+        candidate waits.
+        """
+        if samples <= CLIP_SAMPLES:
+            return self.window_done(0) - samples
+        return self.window_done(self._patience)
+
+
+class StreamRunner(BaseRunner):
     """Front end, windows and model of one stream, and the meter of what they cost.
 
     `every_window`: compute also the windows on which no word can depend.
@@ -147,11 +190,8 @@ class StreamRunner:
     def __init__(
         self, model: Model, setting: Setting, decision: Decision, every_window: bool = True
     ) -> None:
-        self.setting = setting
-        self.meter = Meter(int(dense_macs(model.config).sum()))
+        super().__init__(model, setting, decision)
         self.is_same = False  # whether the last push computed no window
-        self._hop = decision.hop_frames * HOP_SAMPLES
-        self._patience = decision.patience
         is_word = decision.thresholds(model.labels) <= 1
         possible = np.where(is_word, POSSIBLE_WORD, 2.0).astype(np.float32)
         needed = None if every_window else decision.needed(model.labels)
@@ -166,15 +206,6 @@ class StreamRunner:
             needed=needed,
         )
 
-    def continue_meter(self, meter: Meter) -> None:
-        """Add to this meter from now on; dense MACs are those of this runner's model."""
-        meter.dense_macs, self.meter = self.meter.dense_macs, meter
-
-    @property
-    def delay(self) -> int:
-        """Samples after the end of a window that the front end needs."""
-        return HOP_SAMPLES * self.setting.front_end.smooth
-
     @property
     def saturated(self) -> int:
         """Tensors that reached the limit of 16 bits so far; always 0 in float arithmetic."""
@@ -188,22 +219,3 @@ class StreamRunner:
         spent = time.thread_time() - before
         self.meter.add(Usage(len(samples), len(logits), computed, macs, spent))
         return logits
-
-    def window_start(self, window: int) -> int:
-        """Return the first sample of a window."""
-        return window * self._hop
-
-    def window_done(self, window: int) -> int:
-        """Return the number of samples that must be there to compute a window."""
-        return self.window_start(window) + CLIP_SAMPLES + self.delay
-
-    def ending(self, samples: int) -> int:
-        """Return how many zeros to append to a sound of `samples` samples.
-
-        Up to one second it is one clip: zeros complete its only window. To a longer sound a second
-        is appended, so that its last sample passes through the whole window, and then as much as a
-        candidate waits.
-        """
-        if samples <= CLIP_SAMPLES:
-            return self.window_done(0) - samples
-        return self.window_done(self._patience)

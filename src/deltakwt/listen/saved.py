@@ -24,6 +24,7 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.files import read_json_lines, write_atomically, writing
 from deltakwt.listen.decision import Event
 from deltakwt.listen.spotter import Spotter
+from deltakwt.locks import signals_deferred
 
 INDEX = "events.jsonl"
 MARGIN = SAMPLE_RATE // 2  # samples before and after the best window
@@ -51,12 +52,11 @@ class EventWriter:
     def update(self, has_ended: bool = False) -> None:
         """Write the events whose sound is complete, or all of them at the end of the stream."""
         now = round(self.spotter.seconds * SAMPLE_RATE)
-        waiting, self._waiting = self._waiting, []
-        for event in waiting:
+        for event in list(self._waiting):
             if has_ended or _end(event) <= now:
-                self._write(event, min(_end(event), now))
-            else:
-                self._waiting.append(event)
+                with signals_deferred():  # sound and line are written and counted, or neither
+                    self._waiting.remove(event)
+                    self._write(event, min(_end(event), now))
 
     def _write(self, event: Event, end: int) -> None:
         import soundfile

@@ -30,7 +30,7 @@ from deltakwt.listen.saved import EventWriter
 from deltakwt.listen.sources import Block
 from deltakwt.listen.spotter import Spotter
 from deltakwt.logs import log, notify, watchdog_seconds
-from deltakwt.text import wall_time
+from deltakwt.text import one_line, printable, wall_time
 
 REDRAW_SECONDS = 0.25
 MIN_LEVEL = -80.0  # dB, the left end of the level bar
@@ -63,7 +63,8 @@ class View:
         meter: Meter,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._out, self._title, self._meter, self._now = out, title, meter, now
+        self._out, self._meter, self._now = out, meter, now
+        self._title = printable(title)  # the name of a file
         self._words: deque[str] = deque(maxlen=WORDS_SHOWN)
         self._count = 0
         self._text = ""  # the newest message
@@ -139,14 +140,14 @@ def _columns(out: TextIO) -> int:
         return 0
 
 
-class SignOfLife:
+class Watchdog:
     """Tells systemd that sound comes and is processed: at first, then twice per watchdog time."""
 
     def __init__(self) -> None:
         self._every = watchdog_seconds()
         self._next = 0.0
 
-    def give(self) -> None:
+    def notify(self) -> None:
         if self._next == 0.0:
             notify("READY=1")
         if time.monotonic() >= self._next:
@@ -177,11 +178,11 @@ class Session:
         A source that is lost raises `SourceLost` after everything was reported.
         """
         is_complete, lost = False, None
-        life = SignOfLife()
+        watchdog = Watchdog()
         try:
             try:
                 for block, rate in blocks:
-                    life.give()
+                    watchdog.notify()
                     if self.reload_wanted:
                         self._reload()
                     self._take(block, rate)
@@ -207,6 +208,7 @@ class Session:
 
     def message(self, text: str) -> None:
         """Report what is not a word: a lost microphone, a failed hook, a bad block."""
+        text = one_line(text)  # names of devices, files and models
         if self.is_logged:
             log(text, level="warning")
         if self.as_json:
@@ -231,6 +233,9 @@ class Session:
             self.saved.update()
 
     def _report(self, events: list[Event]) -> None:
+        if self.saved:  # first, so that what is reported is saved, whenever a signal comes
+            for event in events:
+                self.saved.add(event)
         for event in events:
             self.events += 1
             if self.is_logged:
@@ -242,8 +247,6 @@ class Session:
             elif not self.is_logged:
                 text = f"{event.start:10.2f} {event.end:10.2f}  {event.label:<12}{event.score:.3f}"
                 print(text, file=self.out, flush=True)
-            if self.saved:
-                self.saved.add(event)
             if self.hooks:
                 self.hooks.fire(event)
 

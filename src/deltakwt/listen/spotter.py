@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from numbers import Integral
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,8 +19,9 @@ from deltakwt.core.macs import dense_macs
 from deltakwt.core.model import Model
 from deltakwt.core.setting import SettingLike
 from deltakwt.files import read_json, write_atomically
-from deltakwt.listen.decision import Decided, Decider, Decision, Event
-from deltakwt.listen.pcm import Resampler
+from deltakwt.listen.decision import Decider, Decision, Event, WindowEvent
+from deltakwt.listen.gate import GatedRunner
+from deltakwt.listen.pcm import RecentSound, Resampler
 from deltakwt.listen.runner import Meter, StreamRunner
 from deltakwt.weights.registry import resolve
 
@@ -79,49 +79,15 @@ def save_decision(model: Model, decision: Decision) -> None:
     write_atomically(path, (json.dumps(document, indent=2) + "\n").encode())
 
 
-class RecentSound:
-    """The newest samples of a stream, at least `kept`, in a buffer of fixed size.
-
-    Blocks have at most `longest` samples. The buffer is written from left to right; at its end the
-    newest `kept` samples move to its start.
-    """
-
-    def __init__(self, kept: int, longest: int) -> None:
-        self._kept = kept
-        self._buffer = np.zeros(kept + 2 * longest, np.float32)
-        self._used = 0
-        self.total = 0  # samples since the start
-
-    def push(self, samples: NDArray[np.float32]) -> None:
-        if self._used + len(samples) > len(self._buffer):
-            self._buffer[: self._kept] = self._buffer[self._used - self._kept : self._used]
-            self._used = self._kept
-        self._buffer[self._used : self._used + len(samples)] = samples
-        self._used += len(samples)
-        self.total += len(samples)
-
-    def cut(self, start: int, end: int) -> NDArray[np.float32]:
-        """Return a copy of samples `start` to `end`, with zeros before the start of the stream."""
-        oldest = self.total - self._used
-        if not (isinstance(start, Integral) and isinstance(end, Integral)):
-            raise DeltakwtError(f"samples {start!r} to {end!r}: must be whole numbers")
-        if end > self.total or max(start, 0) < oldest or start > end:
-            raise DeltakwtError(
-                f"samples {start} to {end} are not held; {oldest} to {self.total} are"
-            )
-        known = self._buffer[max(start, 0) - oldest : max(end, 0) - oldest]
-        missing = end - start - len(known)
-        return np.concatenate([np.zeros(missing, np.float32), known]) if missing else known.copy()
-
-
 class Spotter:
     """Finds the words in one stream of any length.
 
     `setting` says how the model runs (otherwise as the model itself is set). `decision` replaces
-    the model's own decision settings. `verify` is a second stage: a model, or a callable that gets
-    each event with its second of sound and returns whether to keep it. `kept` is how many seconds
-    of sound `sound` can return; with a second stage it must be at least the default. One thread
-    pushes; any thread may call `stop`.
+    the model's own decision settings. `gate` is a small model with the same words: the model then
+    computes only where the gate suspects a word. `verify` is a second stage: a model, or a callable
+    that gets each event with its second of sound and returns whether to keep it. `kept` is how many
+    seconds of sound `sound` can return; with a second stage it must be at least the default. One
+    thread pushes; any thread may call `stop`.
     """
 
     def __init__(
@@ -130,6 +96,7 @@ class Spotter:
         *,
         setting: SettingLike | None = None,
         decision: Decision | None = None,
+        gate: Model | None = None,
         verify: Model | Verify | None = None,
         kept: float = KEPT_SECONDS,
     ) -> None:
@@ -139,7 +106,7 @@ class Spotter:
         self._length: int | None = None  # samples of the sound, once it has ended
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        self._begin(model, setting, decision, verify)
+        self._begin(model, setting, decision, gate, verify)
 
     def restart(
         self,
@@ -147,6 +114,7 @@ class Spotter:
         *,
         setting: SettingLike | None = None,
         decision: Decision | None = None,
+        gate: Model | None = None,
         verify: Model | Verify | None = None,
     ) -> None:
         """Continue the stream with another model or other settings. Times and counts go on.
@@ -155,7 +123,7 @@ class Spotter:
         """
         with self._lock:
             meter = self.meter
-            self._begin(model, setting, decision, verify)
+            self._begin(model, setting, decision, gate, verify)
             self._runner.continue_meter(meter)
 
     def _begin(
@@ -163,19 +131,26 @@ class Spotter:
         model: Model,
         setting: SettingLike | None,
         decision: Decision | None,
+        gate: Model | None,
         verify: Model | Verify | None,
     ) -> None:
         if not isinstance(model, Model):
             raise DeltakwtError(f"model {model!r}: must be a Model; deltakwt.load returns one")
         if not (decision is None or isinstance(decision, Decision)):
             raise DeltakwtError(f"decision {decision!r}: must be a Decision")
+        if not (gate is None or isinstance(gate, Model)):
+            raise DeltakwtError(f"gate {gate!r}: must be a Model; deltakwt.load returns one")
         if not (verify is None or callable(verify)):
             raise DeltakwtError(f"verify {verify!r}: must be a Model or a function")
         self.model = model
         self.decision = decision or decision_of(model)
         self.verify = SecondStage(verify) if isinstance(verify, Model) else verify
         chosen = model.setting_of(setting)
-        self._runner = StreamRunner(model, chosen, self.decision, every_window=False)
+        self._runner: StreamRunner | GatedRunner = (
+            StreamRunner(model, chosen, self.decision, every_window=False)
+            if gate is None
+            else GatedRunner(gate, model, chosen, self.decision)
+        )
         self._decider = Decider(self.decision, model.labels)
         self._origin = self._recent.total  # the sample at which the runner began
         self._done = self._origin  # samples that went through the runner; those after them wait
@@ -256,24 +231,37 @@ class Spotter:
 
         A processor that wakes up for 100 ms of silence finds cold caches, and waking up costs more
         than the work. The events stay the same, since they do not depend on the cut into blocks.
-        The first windows of a word may be computed 0.2 s late, long before it is decided.
+        The first windows of a word may be computed up to 0.2 s late. This delays no event, because
+        a word is decided later than that. With a gate, nothing is computed before its next look.
         """
-        return self._decider.is_still and self._recent.total - self._done < MAX_WAITING
+        waiting = self._recent.total - self._done
+        if isinstance(self._runner, GatedRunner):
+            return waiting < self._runner.missing
+        return self._decider.is_still and waiting < MAX_WAITING
 
     def _run(self) -> list[Event]:
         """Run the model and the decision on all sound that waits."""
         sound = self._recent.cut(self._done, self._recent.total)
         self._done = self._recent.total
-        logits = self._runner.push(sound)
-        if not len(logits):
-            return []
-        return self._confirmed(self._decider.push(logits, self._runner.is_same))
+        events: list[Event] = []
+        while len(sound):
+            # A gate learns of each event before the next window, however the sound comes in blocks.
+            part = sound
+            if isinstance(self._runner, GatedRunner):
+                part = sound[: self._runner.missing]
+            sound = sound[len(part) :]
+            logits = self._runner.push(part)
+            if len(logits):
+                events += self._confirmed(self._decider.push(logits, self._runner.is_same))
+                self._runner.needed_from = self._decider.ready - self.decision.smooth + 1
+        return events
 
-    def _confirmed(self, found: list[Decided]) -> list[Event]:
+    def _confirmed(self, found: list[WindowEvent]) -> list[Event]:
         """Return the events that the second stage confirms; all, if there is none."""
         events = []
         samples = None if self._length is None else self._length - self._origin
         for one in found:
+            one = replace(one, window=self._runner.due_with(one.window))
             event = one.event(self.model.labels, self.decision, self._runner.delay, samples)
             if self._origin:
                 event = _later(event, self._origin)
