@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import io
 import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from deltakwt import files
+from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.core.model import load
 from deltakwt.data.speech_commands import load_manifest
-from deltakwt.files import read_json, read_json_lines
+from deltakwt.files import _Readable, read_json, read_json_lines
 from deltakwt.text import one_line, printable
-from deltakwt.weights.folder import load_profiles, read_config
+from deltakwt.weights.folder import (
+    Weights,
+    load_profiles,
+    random_tensors,
+    read_config,
+    save_folder,
+)
 
 BAD = {
     "empty": (b"", "not valid JSON"),
@@ -172,3 +182,24 @@ def test_control_characters_are_shown_as_escapes() -> None:
     assert printable(os.fsdecode(b"caf\xe9.wav")) == "caf\\xe9.wav"
     assert printable("ä 日本 [/b]") == "ä 日本 [/b]"
     assert one_line("two\nlines \x1b") == "two lines \\x1b"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.parametrize("name", ["config.json", "profiles.json", "model.safetensors"])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
+    """/proc/self/mem is a regular file by its kind, and reading its first byte fails."""
+    config = Config(dim=2, heads=1, mlp=2, layers=1, labels=("yes", "no"))
+    save_folder(tmp_path, Weights(config, random_tensors(config)))
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to("/proc/self/mem")
+    with pytest.raises(DeltakwtError, match=f"{name}: cannot be read: Input/output error"):
+        load(str(tmp_path))
+
+
+def test_a_file_with_nothing_to_read_yet_is_an_error() -> None:
+    """As /proc/kmsg, which is a regular file by its kind too. No test may wait for it."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with _Readable(reading) as raw, pytest.raises(BlockingIOError):
+        io.BufferedReader(raw).read(1)
+    os.close(writing)

@@ -21,6 +21,7 @@ import onnx
 import pytest
 import soundfile
 from safetensors.numpy import save_file
+from test_containers import large_comment, large_tag
 from tflite_writer import authors_names, write, write_shared
 
 from deltakwt.core.config import KWT3, Config
@@ -343,6 +344,8 @@ CASES: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "long clip of 1 kHz": ("clip", sound_of(1_000, 1, 4_000)),
     "WAV that is cut short": ("sound", long_header),
     "FLAC that is cut short": ("sound", cut_flac),
+    "Ogg with long comments": ("sound", large_comment),
+    "MP3 with a large tag": ("sound", large_tag),
     "long line": ("lines", manifest_of(b'{"a": "' + b"a" * (15 << 20) + b'"}')),
 }
 

@@ -8,6 +8,8 @@ nesting and number of values; UTF-8; no NaN or infinity; no key twice. Every ref
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import re
@@ -17,10 +19,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, TypeVar
 
 from deltakwt.core.errors import DeltakwtError
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer as Buffer
+
+Found = TypeVar("Found")
 AnyPath = str | os.PathLike[str]
 
 MAX_JSON_BYTES = 1 << 20
@@ -44,9 +50,31 @@ def open_regular(path: AnyPath) -> Iterator[BinaryIO]:
         descriptor = os.open(path, flags)
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
-    with os.fdopen(descriptor, "rb") as file:
+    with io.BufferedReader(_Readable(descriptor)) as file:
         _check_regular(path, os.fstat(descriptor).st_mode)
-        yield file
+        try:
+            yield file
+        except OSError as error:
+            if error.errno not in (errno.EIO, errno.EAGAIN):
+                raise
+            raise _unreadable(path, error) from error
+
+
+class _Readable(io.FileIO):
+    """A file that can be read without waiting. Files in /proc may have nothing to read yet."""
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        count: int = self._there(super().readinto(buffer))
+        return count
+
+    def readall(self) -> bytes:
+        return self._there(super().readall())
+
+    @staticmethod
+    def _there(found: Found | None) -> Found:
+        if found is None:
+            raise BlockingIOError(errno.EAGAIN, "nothing to read")
+        return found
 
 
 def _check_regular(path: AnyPath, mode: int) -> None:

@@ -46,6 +46,23 @@ def test_eval(trained: str, many_clips: Path, tmp_path: Path, number: int) -> No
     assert program.out == ""
 
 
+def test_interrupt_while_python_runs_code_from_a_string(tmp_path: Path) -> None:
+    """`dataclass` does, during imports. Python would end by SIGINT, though it was handled."""
+    module = """
+from deltakwt import cli
+def run(app, arguments):
+    try:
+        exec("raise KeyboardInterrupt")
+    except KeyboardInterrupt:
+        return 130
+cli.run = run
+cli.main()
+"""
+    (tmp_path / "interrupted.py").write_text(module)
+    done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path)
+    assert done.returncode == 130
+
+
 @BOTH
 def test_tune(small_model: Path, full_set: Path, tmp_path: Path, number: int) -> None:
     out = tmp_path / "out"

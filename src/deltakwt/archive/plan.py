@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from deltakwt.audio import SOUND_SUFFIXES
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.files import open_regular, read_json, write_atomically
 from deltakwt.locks import locked
@@ -29,11 +30,6 @@ VERSION = 1
 SHARD_FILES = 32
 SHARD_BYTES = 64 << 20  # an interrupted run repeats at most one shard per worker
 
-# What libsndfile reads, by the usual suffixes. A file that is named itself may have any.
-SUFFIXES = (
-    *(".aif", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".rf64"),
-    *(".snd", ".w64", ".wav", ".wave"),
-)
 MAX_PATH_BYTES = 1 << 14
 
 Document = dict[str, Any]
@@ -168,7 +164,7 @@ def _below(folder: str) -> Iterator[str]:
     for path, folders, names in os.walk(folder, onerror=fail):
         folders.sort()
         for name in sorted(names):
-            if Path(name).suffix.lower() in SUFFIXES:
+            if Path(name).suffix.lower() in SOUND_SUFFIXES:
                 yield os.path.join(path, name)
 
 

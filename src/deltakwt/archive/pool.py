@@ -16,6 +16,8 @@ from multiprocessing.process import BaseProcess
 from deltakwt.archive.plan import Document, Shard
 from deltakwt.archive.shard import Task, search_files
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.locks import signals_deferred
+from deltakwt.workers import start_process
 
 DEATHS = 2  # of processes in the same file, until the file is given up
 
@@ -37,7 +39,7 @@ def search_here(task: Task, shards: Iterator[Shard], workers: int) -> Iterator[F
 
 
 class SearchFailed(DeltakwtError):
-    """The run failed; its input is not to blame."""
+    """The run failed, although its input is right."""
 
     exit_code = 1
 
@@ -70,15 +72,16 @@ class _Pool:
         self.busy: dict[Connection, tuple[BaseProcess, _Job]] = {}
 
     def start(self, job: _Job) -> None:
-        process, connection = self.idle.pop() if self.idle else self._worker()
-        self.busy[connection] = process, job
+        with signals_deferred():  # a worker that has started is known to `close`
+            process, connection = self.idle.pop() if self.idle else self._worker()
+            self.busy[connection] = process, job
         with suppress(OSError):  # it has ended while it was idle: `collect` sees that
             connection.send((job.shard.files, job.known))
 
     def _worker(self) -> tuple[BaseProcess, Connection]:
         here, there = self.context.Pipe()
         process = self.context.Process(target=_work, args=(self.task, there), daemon=True)
-        process.start()
+        start_process(process)
         there.close()
         return process, here
 
@@ -113,7 +116,7 @@ class _Pool:
 
 
 def _work(task: Task, connection: Connection) -> None:
-    """Search shards until the parent is gone. Ctrl-C is the parent's business."""
+    """Search shards until the parent is gone. The parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     model = task.model()
     while True:

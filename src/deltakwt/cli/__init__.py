@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -121,5 +121,15 @@ def main() -> None:
     try:
         app = build(_needed(arguments))
     except KeyboardInterrupt:  # while modules are imported
-        sys.exit(ExitCode.INTERRUPTED)
-    sys.exit(run(app, arguments))
+        _exit(ExitCode.INTERRUPTED)
+    _exit(run(app, arguments))
+
+
+def _exit(code: int) -> NoReturn:
+    """Exit with a code, also after Ctrl-C at a moment when Python ran code from a string.
+
+    `dataclass` does that while modules are imported. Python then ends by SIGINT, even if the
+    interrupt was handled, unless another string is run after it.
+    """
+    exec("")
+    sys.exit(code)

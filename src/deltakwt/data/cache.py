@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
-from deltakwt.audio import Audio, duration, read_blocks
+from deltakwt.audio import SOUND_SUFFIXES, Audio, duration, read_blocks
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.recordings import Int16, Recordings, join, speakers
@@ -23,7 +23,6 @@ from deltakwt.data.speech_commands import NOISE_FOLDER, word_clips
 
 FORMAT = 2
 LONGEST_CLIP = 60 * SAMPLE_RATE  # only the first minute of a word's recording is searched
-SUFFIXES = (".wav", ".flac", ".ogg", ".mp3", ".opus", ".aif", ".aiff", ".w64", ".au")
 FLUSH_EVERY = 100  # files
 
 Progress = Callable[[int, int], None]  # files done, files in total
@@ -75,7 +74,7 @@ def find_recordings(folder: Path) -> list[str]:
         raise DeltakwtError(f"{folder}: no such folder; give a folder of sound files")
     names = _sound_files(folder)
     if not names:
-        raise DeltakwtError(f"{folder}: holds no sound files ({', '.join(SUFFIXES)})")
+        raise DeltakwtError(f"{folder}: holds no sound files ({', '.join(SOUND_SUFFIXES)})")
     return names
 
 
@@ -84,7 +83,8 @@ def _sound_files(folder: Path) -> list[str]:
     return sorted(
         path.as_posix()
         for path in found
-        if path.suffix.lower() in SUFFIXES and not any(part.startswith(".") for part in path.parts)
+        if path.suffix.lower() in SOUND_SUFFIXES
+        and not any(part.startswith(".") for part in path.parts)
     )
 
 

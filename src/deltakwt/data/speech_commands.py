@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,10 +33,14 @@ EXTRA_PERCENT = 10  # clips of silence and of unknown words, each, relative to t
 MAX_MANIFEST_BYTES = 16 << 20
 
 
+def speaker_of(name: str) -> str:
+    """Return the speaker of a clip: its file name before `_nohash_`, or the whole file name."""
+    return PurePosixPath(name).name.partition("_nohash_")[0]
+
+
 def split_of(name: str) -> str:
-    """Return the split of a clip. It depends on the speaker: the file name before `_nohash_`."""
-    speaker = re.sub(r"_nohash_.*$", "", PurePosixPath(name).name)
-    hashed = int(hashlib.sha1(speaker.encode(), usedforsecurity=False).hexdigest(), 16)
+    """Return the split of a clip, which depends on its speaker."""
+    hashed = int(hashlib.sha1(speaker_of(name).encode(), usedforsecurity=False).hexdigest(), 16)
     percent = (hashed % 2**27) * (100.0 / (2**27 - 1))
     return "val" if percent < 10 else "test" if percent < 20 else "train"
 
@@ -209,15 +212,29 @@ def _full_set_clips(
 def _silence_clips(root: Path, silence: str, count: int, dice: random.Random) -> list[Clip]:
     if silence == "zero":
         return [Clip(None, SILENCE)] * count
-    noises = sorted((root / NOISE_FOLDER).glob("*.wav"))
-    if not noises:
-        raise DeltakwtError(f"{root}: has no {NOISE_FOLDER}; use --silence zero")
-    clips = []
-    for number in range(count):
-        noise = noises[number % len(noises)]
-        offset = dice.randrange(max(1, frames_of(noise) - CLIP_SAMPLES + 1))
-        clips.append(Clip(f"{NOISE_FOLDER}/{noise.name}", SILENCE, offset))
-    return clips
+    return noise_clips(root, count, dice, "use --silence zero")
+
+
+def noise_clips(root: Path, count: int, dice: random.Random, advice: str) -> list[Clip]:
+    """Return `count` seconds at random places of the background recordings, taken in turn.
+
+    The error of a folder without recordings ends with `advice`.
+    """
+    recordings = noise_recordings(root)
+    if not recordings:
+        raise DeltakwtError(f"{root}: has no {NOISE_FOLDER}; {advice}")
+    return [noise_clip(recordings[number % len(recordings)], dice) for number in range(count)]
+
+
+def noise_clip(recording: Path, dice: random.Random) -> Clip:
+    """Return one second at a random place of a background recording."""
+    offset = dice.randrange(max(1, frames_of(recording) - CLIP_SAMPLES + 1))
+    return Clip(f"{NOISE_FOLDER}/{recording.name}", SILENCE, offset)
+
+
+def noise_recordings(root: Path) -> list[Path]:
+    """Return the background recordings of a full data set, sorted by name."""
+    return sorted((root / NOISE_FOLDER).glob("*.wav"))
 
 
 def read(manifest: Manifest, clip: Clip) -> Audio:
@@ -234,6 +251,38 @@ def read(manifest: Manifest, clip: Clip) -> Audio:
 Failed = tuple[str, str]  # file, reason
 
 
+class _Batch:
+    """Some clips that threads are reading. Its memory is taken at once, before any is read."""
+
+    def __init__(self, manifest: Manifest, clips: Sequence[Clip], pool: ThreadPoolExecutor) -> None:
+        self.clips = clips
+        self._sounds = np.empty((len(clips), CLIP_SAMPLES), np.float32)
+        with signals_deferred():
+            self._reading = [
+                pool.submit(self._read, manifest, clip, row)
+                for clip, row in zip(clips, self._sounds, strict=True)
+            ]
+
+    @staticmethod
+    def _read(manifest: Manifest, clip: Clip, row: Audio) -> str | None:
+        """Read a clip into its row. Return the reason if it cannot be read."""
+        try:
+            row[:] = read(manifest, clip)
+        except DeltakwtError as error:
+            return str(error)
+        return None
+
+    def result(self, failed: Callable[[Failed], None]) -> tuple[list[Clip], Audio]:
+        """Return the clips that could be read, and their sound."""
+        reasons = [reading.result() for reading in self._reading]
+        good = [number for number, reason in enumerate(reasons) if reason is None]
+        for clip, reason in zip(self.clips, reasons, strict=True):
+            if reason is not None:
+                failed((str(clip.path), reason))
+        sounds = self._sounds if len(good) == len(reasons) else self._sounds[good]
+        return [self.clips[number] for number in good], sounds
+
+
 def batches(
     manifest: Manifest, size: int, threads: int, failed: Callable[[Failed], None]
 ) -> Iterator[tuple[list[Clip], Audio]]:
@@ -241,32 +290,20 @@ def batches(
 
     A clip that cannot be read is passed to `failed` and left out.
     """
-
-    def decode(clip: Clip) -> Audio | str:
-        try:
-            return read(manifest, clip)
-        except DeltakwtError as error:
-            return str(error)
-
     groups = [manifest.clips[i : i + size] for i in range(0, len(manifest.clips), size)]
-    with ThreadPoolExecutor(threads) as pool:
-        with signals_deferred():
-            ahead = [pool.submit(decode, clip) for clip in groups[0]]
+    pool = ThreadPoolExecutor(threads)  # it survives missing memory better than in_threads
+    try:
+        ahead: _Batch | None = None
         for number, group in enumerate(groups):
-            current = ahead
-            if number + 1 < len(groups):
-                with signals_deferred():
-                    ahead = [pool.submit(decode, clip) for clip in groups[number + 1]]
-            good, sounds = [], []
-            for clip, future in zip(group, current, strict=True):
-                sound = future.result()
-                if isinstance(sound, str):
-                    failed((str(clip.path), sound))
-                else:
-                    good.append(clip)
-                    sounds.append(sound)
+            current = ahead or _Batch(manifest, group, pool)
+            is_last = number + 1 == len(groups)
+            ahead = None if is_last else _Batch(manifest, groups[number + 1], pool)
+            good, sounds = current.result(failed)
             if good:
-                yield good, np.stack(sounds)
+                yield good, sounds
+    finally:
+        with signals_deferred():
+            pool.shutdown(cancel_futures=True)
 
 
 def describe(root: Path) -> dict[str, Any]:
@@ -275,12 +312,11 @@ def describe(root: Path) -> dict[str, Any]:
     paths = [path for clips in words.values() for path in clips]
     test_set = is_test_set(root)
     splits = Counter("test" if test_set else split_of(path) for path in paths)
-    noises = sorted(p.name for p in (root / NOISE_FOLDER).glob("*.wav"))
     return {
         "folder": str(root),
         "layout": "official test set" if test_set else "full data set",
         "clips": len(paths),
         "words": {word: len(clips) for word, clips in words.items()},
         "splits": {split: splits[split] for split in SPLITS if splits[split]},
-        "noise_recordings": noises,
+        "noise_recordings": [path.name for path in noise_recordings(root)],
     }

@@ -6,7 +6,7 @@ import hashlib
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.cache import Progress, loudest_second, read_start
 from deltakwt.data.sources import DataSource, write_source
+from deltakwt.workers import in_threads
 
 ACCENTS = (
     *("en-us", "en-gb", "en-gb-x-rp", "en-gb-scotland", "en-gb-x-gbclan", "en-gb-x-gbcwmd"),
@@ -94,8 +95,8 @@ def speak(
         for number in range(takes)
     ]
     jobs = wanted + list(_other_words(words, folder, voices(program), others))
-    with ThreadPoolExecutor(4) as pool:
-        for done, _ in enumerate(pool.map(lambda job: _say(program, *job), jobs), 1):
+    with closing(in_threads(lambda job: _say(program, *job), jobs, 4, ahead=16)) as said:
+        for done, _ in enumerate(said, 1):
             progress(done, len(jobs))
     write_source(folder, SOURCE)
 
