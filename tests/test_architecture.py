@@ -21,7 +21,7 @@ SOURCE = PROJECT / "src" / "deltakwt"
 # A module may import from its own layer and from the layers before it.
 LAYERS = (
     ("core",),
-    ("audio", "files", "locks", "logs", "provenance", "text"),
+    ("audio", "containers", "files", "locks", "logs", "plotting", "provenance", "text", "workers"),
     ("weights",),
     ("listen",),
     ("data",),
@@ -154,12 +154,37 @@ def test_only_training_imports_torch() -> None:
             assert "from torch" not in text, name
 
 
+def test_inference_does_not_import_the_definitions() -> None:
+    """The engines are compared with these modules, so they must not depend on them."""
+    code = """
+import sys, numpy, deltakwt
+for arithmetic in ("fixed", "float"):
+    model = deltakwt.load("kwt-1", arithmetic=arithmetic)
+    model(numpy.zeros(16_000))
+    model.spot(numpy.zeros(48_000))
+print(*(name for name in sys.modules if name.startswith("deltakwt.core.")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = {name.rpartition(".")[2] for name in done.stdout.split()}
+    assert {"engine", "fixed_engine"} <= imported
+    assert not imported & {"reference", "fixed", "frontend", "exact_frontend", "fixed_scales"}
+
+
 @pytest.mark.parametrize("name", ["deltakwt", "deltakwt.cli"])
 def test_importing_is_light(name: str) -> None:
     """Neither the package nor the command line loads NumPy before it is needed."""
     code = f"import {name}, sys; print([m for m in ('numpy', 'torch', 'rich') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_no_class_name_exists_twice() -> None:
+    homes: dict[str, list[str]] = {}
+    for module, path in modules().items():
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    assert not {name: found for name, found in homes.items() if len(found) > 1}
 
 
 def test_files_are_of_a_readable_size() -> None:

@@ -9,7 +9,11 @@ import pytest
 import soundfile
 
 from deltakwt import audio
+from deltakwt.archive.plan import find_files
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.data.cache import find_recordings
+from deltakwt.evaluate.negatives import find_negatives
+from deltakwt.tune.clips import load_recordings
 
 
 def tone(rate: int, seconds: float = 1.0) -> np.ndarray:
@@ -159,3 +163,14 @@ def test_read_clip_pads_and_cuts(tmp_path: Path) -> None:
         kept = min(length, 16_000)
         np.testing.assert_array_equal(clip[:kept], sound[:kept])
         assert not clip[kept:].any()
+
+
+def test_every_search_of_a_folder_finds_the_same_kinds_of_files(tmp_path: Path) -> None:
+    for suffix in audio.SOUND_SUFFIXES:
+        soundfile.write(tmp_path / f"a{suffix}", tone(16_000), 16_000, format="WAV")
+    (tmp_path / "notes.txt").write_text("not a sound")
+    names = sorted(f"a{suffix}" for suffix in audio.SOUND_SUFFIXES)
+    assert find_recordings(tmp_path) == names
+    assert [Path(file).name for file in find_files([str(tmp_path)])] == names
+    assert [file.name for file in find_negatives(tmp_path).files] == names
+    assert len(load_recordings(tmp_path, seed=0)) == len(names)

@@ -7,8 +7,6 @@ import re
 import resource
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -176,33 +174,3 @@ def test_a_table_into_a_closed_pipe_is_no_error() -> None:
     assert process.wait(60) == 0
     assert process.stderr is not None
     assert process.stderr.read() == b""
-
-
-def test_foreign_text_is_escaped_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = common.table("[b]title\x1b", "[i]one", "two\x07")
-    rows.add_row("[/b]", "\x1b[2J\u202e")
-    common.console().print(rows)
-    common.say("label\x9b")
-    common.fail("reason\r\x1b[K")
-    shown = capsys.readouterr()
-    for text in ("[b]title\\x1b", "[i]one", "two\\x07", "[/b]", "\\x1b[2J\\u202e", "label\\x9b"):
-        assert text in shown.out
-    assert not set("\x1b\x07\u202e\x9b\r") & set(shown.out + shown.err)
-
-
-def test_the_reason_of_a_server_is_escaped(deltakwt: Run) -> None:
-    class Hostile(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.wfile.write(b"HTTP/1.0 500 \x1b]0;owned\x07[/b]\r\n\r\n")
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Hostile)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_port}"
-    done = deltakwt("models", "pull", "arm-kwt-1", DELTAKWT_MODELS_URL=url)
-    server.shutdown()
-    assert done.returncode == 1
-    assert one_line(done.stderr)
-    assert "500 \\x1b]0;owned\\x07[/b]" in done.stderr

@@ -110,8 +110,8 @@ def test_a_shipped_model_shows_what_its_profiles_do(in_process: Run) -> None:
     measured = profiles["listening"]["measured"]
     assert (
         "front end smooth_2_0.2"
-        f" {measured['accuracy']:.2f}% right of 80% words, 20% telephone"
-        f" {measured['macs_percent']:.2f}% of the MACs of 100% noise" in shown
+        f" accuracy {measured['accuracy']:.2f}% on 80% words, 20% telephone"
+        f" {measured['macs_percent']:.2f}% of the dense MACs on 100% noise" in shown
     )
 
 

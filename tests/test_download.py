@@ -192,6 +192,16 @@ def test_a_small_archive_of_very_many_members_is_refused(
     assert file.stat().st_size < 20 * download.MEMBER_BYTES
 
 
+def test_a_header_of_very_many_digits_is_refused_at_once(tmp_path: Path) -> None:
+    """Some releases of Python search it for minutes (CVE-2024-6232)."""
+    entry = tarfile.TarInfo("a")
+    entry.pax_headers = {"size": "9" * 100_000}
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(entry)
+    with pytest.raises(DeltakwtError, match="a number of very many digits"):
+        unpack(tmp_path / "a.tar.gz", tmp_path / "data", lambda *_: None)
+
+
 def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
     """It would write a gigabyte of zeros from nothing."""
     header = (

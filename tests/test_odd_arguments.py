@@ -22,9 +22,10 @@ from deltakwt.core.setting import FrontEndSetting, Setting, Thresholds
 from deltakwt.listen import Decision, Spotter
 
 ODD: list[Any] = [
-    None, True, 0, -1, 2**70, 1.5, float("nan"), float("inf"), "x", "", b"x", "\0", "a\nb", [],
-    [[1], [1, 2]], {}, {1}, (1,), range(3), object(), int, lambda: 0, Path("/x"), np.array(1.0),
-    np.array([]), np.zeros((2, 3, 4)), np.array(["a"]), np.array([None]), np.zeros(5, complex),
+    None, True, 0, -1, 2**70, 10**400, 1.5, float("nan"), float("inf"), "x", "", b"x", "\0",
+    "a\nb", [], [[1], [1, 2]], {}, {1}, (1,), range(3), object(), int, lambda: 0, Path("/x"),
+    np.array(1.0), np.array([]), np.zeros((2, 3, 4)), np.array(["a"]), np.array([None]),
+    np.zeros(5, complex),
 ]  # fmt: skip
 CLIP = np.zeros(16_000, np.float32)
 FEATURES = np.zeros((98, 40), np.float32)

@@ -32,10 +32,11 @@ def test_every_test_of_the_page_exists() -> None:
         assert not function or f"def {function}(" in path.read_text(), name
 
 
-def test_all_sixteen_findings_have_a_test() -> None:
+def test_every_finding_has_a_test() -> None:
     section = PAGE.split("## Defects that were found, and their tests")[1].split("## ")[0]
     rows = re.findall(r"^\| (\d+)\. .* \| (.*) \|$", section, re.M)
-    assert [int(number) for number, _ in rows] == list(range(1, 17))
+    assert len(rows) >= 16
+    assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
     assert all("test_" in tests for _, tests in rows)
 
 

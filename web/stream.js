@@ -46,7 +46,7 @@ export class Stream {
   }
 
   /** Takes a block of any length and rate; returns {events, windows, sound}. `sound` is a list of
-   * blocks at 16 kHz: what the engine heard. */
+   * blocks at 16 kHz: what the engine received. */
   push(block, rate = RATE) {
     if (this.#ended) throw new Error("the stream has ended; reset it");
     return this.#run(this.#resampler.push(block, rate));

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltakwt.containers import check_parts
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.files import open_regular
@@ -25,6 +26,11 @@ Sound = str | os.PathLike[str] | ArrayLike  # a file, or samples with their rate
 BLOCK_VALUES = 1 << 20  # samples times channels of one block: 4 MiB
 RATES = (1_000, 768_000)  # Hz
 MAX_CHANNELS = 64
+# What libsndfile reads, by the usual suffixes. A file that is named itself may have any.
+SOUND_SUFFIXES = (
+    *(".aif", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".rf64"),
+    *(".snd", ".w64", ".wav", ".wave"),
+)
 LOUDEST = 100.0  # 40 dB above full scale: larger values are integers stored as floats
 
 
@@ -135,7 +141,8 @@ def _is_clip(sound: Sound) -> TypeGuard[Audio]:
         and sound.shape == (CLIP_SAMPLES,)
         and sound.dtype == np.float32
         and sound.flags.c_contiguous
-        and bool(sound.min() >= -LOUDEST and sound.max() <= LOUDEST)  # false for NaN
+        and bool(np.minimum.reduce(sound) >= -LOUDEST)  # false for NaN
+        and bool(np.maximum.reduce(sound) <= LOUDEST)
     )
 
 
@@ -149,6 +156,7 @@ def open_sound(path: str | os.PathLike[str]) -> Iterator[soundfile.SoundFile]:
     with open_regular(name) as opened:
         if not os.fstat(opened.fileno()).st_size:
             raise DeltakwtError(f"{name}: empty file")
+        check_parts(name, opened)
         try:
             with soundfile.SoundFile(opened.fileno(), closefd=False) as file:
                 if not 1 <= file.channels <= MAX_CHANNELS:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.text import one_line
 
 LOGGER = logging.getLogger("deltakwt")
 
@@ -43,7 +44,8 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = getattr(record, "fields", {})
         values = "".join(f" {name}={json.dumps(value)}" for name, value in fields.items())
-        line = f"{_stamp(record)} {record.levelname.lower()} {record.getMessage()}{values}"
+        message = one_line(record.getMessage())
+        line = f"{_stamp(record)} {record.levelname.lower()} {message}{values}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

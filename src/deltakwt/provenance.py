@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from deltakwt.text import printable
+from deltakwt.text import mask_passwords, printable
 
 
 def model_name(name: str) -> str:
@@ -41,5 +41,5 @@ def cpu_facts() -> dict[str, str]:
 
 
 def command() -> str:
-    """Return the command line as it was typed."""
-    return printable(shlex.join(["deltakwt", *sys.argv[1:]]))
+    """Return the command line as it was typed, without the passwords of databases."""
+    return printable(shlex.join(["deltakwt", *map(mask_passwords, sys.argv[1:])]))

@@ -7,10 +7,18 @@ from datetime import UTC, datetime
 
 MASK = "***"
 # scheme://user:PASSWORD@host. Like SQLAlchemy, allow / and ? in the password.
-_USERINFO = re.compile(r"(\w[\w+.-]*://[^:/@]*:)(.*)@", re.DOTALL)
-# password=..., sslpassword=..., passwd=...; letters of the key may be percent-encoded.
-_KEY = "".join(f"(?:{c}|%{ord(c):02x}|%{ord(c.upper()):02x})" for c in "pass")
-_PARAMETER = re.compile(rf"([\w%.-]*{_KEY}[\w%.-]*\s*=\s*)([^&]*)", re.IGNORECASE)
+_USERINFO = re.compile(r"(\w[\w+.-]{0,40}://[^:/@]*:)(.*)@", re.DOTALL)
+
+
+def _encoded(word: str) -> str:
+    """Return a regular expression for a word, in which each character may be percent-encoded."""
+    return "".join(f"(?:{c}|%{ord(c):02x}|%{ord(c.upper()):02x})" for c in word)
+
+
+# password=..., sslpassword=..., passwd=..., pwd=..., oauth_client_secret=...
+_KEY = "|".join(map(_encoded, ("pass", "pwd", "secret", "token")))
+# Bounded on all sides: a driver's message is the text of a server, of any length.
+_PARAMETER = re.compile(rf"((?:{_KEY})[\w%.-]{{0,40}}?\s?(?:=|%3d)\s?)([^&]*)", re.IGNORECASE)
 
 
 def printable(text: object) -> str:
@@ -58,6 +66,7 @@ def mask_passwords(text: str, url: str = "") -> str:
         return _PARAMETER.sub(hide, _USERINFO.sub(hide, what))
 
     masked(url)
+    secrets += [secret.strip() for secret in secrets]
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, MASK).replace(unquote(secret), MASK)
     return masked(text)

@@ -117,7 +117,7 @@ def test_the_onnx_file_says_its_opset_and_labels(trained: str, tmp_path: Path) -
 def test_refusals(deltakwt: Run, tmp_path: Path, trained: str) -> None:
     for options, message in (
         (("--profile", "dense"), "is dense with the plain front end; leave out"),
-        (("--weights", "int8"), "--target onnx has f32 weights"),
+        (("--weights", "int8"), "with --target onnx give f32"),
     ):
         done = deltakwt(
             "export", "--target", "onnx", "-m", trained, "--out", tmp_path / "x", *options

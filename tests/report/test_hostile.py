@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,14 +15,17 @@ import pytest
 import soundfile
 from report.browser import open_page
 
+from deltakwt.bench import figure as bench
 from deltakwt.core.config import KWT1
 from deltakwt.core.engine import Engine
 from deltakwt.core.model import Model
 from deltakwt.core.setting import Profile, Profiles
+from deltakwt.evaluate.stress import draw_curve
 from deltakwt.report import figures, html
 from deltakwt.report.build import ReportRequest, chosen_setting, write
 from deltakwt.report.explain import explain, save
 from deltakwt.report.study import PAPER
+from deltakwt.tune.plots import plot_sensitivity
 from deltakwt.weights.folder import random_tensors
 
 ATTACK = (
@@ -127,3 +132,39 @@ def test_everything_is_escaped_by_default() -> None:
     )
     assert html.escape("a\x1b[31m\udce4\u202e") == "a\ufffd[31m\ufffd\ufffd"
     assert html.join("<", html.Html("<br>")) == "&lt;<br>"
+
+
+FORMULA = r"$\x$"  # matplotlib would read it as a formula, which is wrong
+
+
+def draw_a_curve(path: Path) -> None:
+    one = {"setting": FORMULA, "curve": [{"false_accepts_per_hour": 1, "miss_percent": 5}] * 2}
+    scenario = {"snr": 10.0}
+    document = {"model": FORMULA, "scenario": scenario, "negatives": [], "settings": [one]}
+    draw_curve(document, str(path))
+
+
+def draw_a_tuning(path: Path) -> None:
+    slopes: Any = SimpleNamespace(loss=np.eye(2, 8), saving=np.eye(2, 8), noise=0.1)
+    plot_sensitivity(path, slopes, FORMULA)
+
+
+def draw_a_benchmark(path: Path) -> None:
+    row = {"part": "words", "input": "features", "ms": 1.0, "engine": "deltakwt", "mode": "delta"}
+    bench.draw(
+        {
+            "model": FORMULA,
+            "data": FORMULA,
+            "clips": {"all": 1},
+            "machine": {"processor": "", "kernels": ""},
+            "command": FORMULA,
+            "rows": [row | {"setting": FORMULA, "ratio_to_ort_fp32": None}],
+        },
+        path,
+    )
+
+
+@pytest.mark.parametrize("draw", [draw_a_curve, draw_a_tuning, draw_a_benchmark])
+def test_no_name_is_read_as_a_formula(draw: Callable[[Path], None], tmp_path: Path) -> None:
+    draw(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

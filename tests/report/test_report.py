@@ -17,7 +17,8 @@ from report.made import FIGURES, LIMIT, TABLES, Report
 
 from deltakwt import load
 from deltakwt.core.errors import DeltakwtError, MissingExtra
-from deltakwt.report import build, figures, paper
+from deltakwt.plotting import pyplot
+from deltakwt.report import build, paper
 from deltakwt.report.build import FinishedParts, ReportRequest, write
 from deltakwt.report.page import Section
 from deltakwt.report.sections import accuracy, theory, timing
@@ -133,7 +134,7 @@ def test_real_clips_are_near_the_paper(shared: Path, report: Report) -> None:
 
 
 def test_numbers_of_the_paper_are_consistent() -> None:
-    for label, (xw, qkt, sv, proj, total) in paper.KEYWORDS.items():
+    for label, (xw, qkt, sv, proj, total) in paper.KEYWORD_MACS.items():
         shares = paper.numbers()["products"]
         mean = sum(
             shares[p]["share"] / 100 * v
@@ -214,7 +215,7 @@ def test_without_matplotlib_one_line_says_what_to_install(
     with pytest.raises(MissingExtra, match=r"pip install '(matplotlib|\.\[report\])"):
         write(load(random_model), ReportRequest(clips, tmp_path / "out"))
     with pytest.raises(MissingExtra):
-        figures.pyplot()
+        pyplot()
 
 
 def test_bad_input_gives_a_one_line_error(random_model: Path, clips: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_service_tells_systemd_what_it_does(
         program.process.kill()
 
 
-def test_a_service_whose_threads_hang_gives_no_sign_of_life(
+def test_a_service_whose_threads_hang_sends_no_watchdog_message(
     manager: socket.socket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))

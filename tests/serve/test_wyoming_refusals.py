@@ -89,7 +89,7 @@ def test_half_messages_slow_and_idle_clients_are_dropped(
 
 def test_a_client_that_does_not_read_is_dropped(wyoming_server: Server, pcm: bytes) -> None:
     async def run() -> None:
-        async with wyoming_server(stall=0.5) as running:
+        async with wyoming_server(stall=0.5, ahead=0) as running:
             plain = socket.socket()
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             plain.setblocking(False)

@@ -94,7 +94,7 @@ def test_every_prefix_of_a_stratified_pool_has_all_groups_in_proportion(pool: Po
 
 @pytest.mark.parametrize("seed", range(4))
 def test_held_out_clips_are_of_other_speakers(pool: Pool, seed: int) -> None:
-    """Digital silence, which nobody spoke, is on both sides."""
+    """Digital silence has no speaker and belongs to both pools."""
     silence = pool.counts()["zero"]
     kept, held = pool.hold_out(0.3, seed)
     assert kept.counts()["zero"] == held.counts()["zero"] == silence

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from deltakwt import provenance
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.text import mask_passwords
 from deltakwt.tune.search import open_storage
@@ -22,11 +25,29 @@ from deltakwt.tune.search import open_storage
         ("postgresql://me:s3@c/r?et@h/db", "postgresql://me:***@h/db"),
         ("postgresql://me:s3 cret@h/db", "postgresql://me:***@h/db"),
         ("host=h password = s3cret", "host=h password = ***"),
+        (
+            "postgresql://h/db?options=-c%20password%3Ds3cret",
+            "postgresql://h/db?options=-c%20password%3D***",
+        ),
+        (
+            "postgresql://h/db?oauth_client_secret=s3cret",
+            "postgresql://h/db?oauth_client_secret=***",
+        ),
+        ("postgresql://h/db?pwd=s3cret&a=b", "postgresql://h/db?pwd=***&a=b"),
+        ("postgresql://h/db?auth_token=s3cret", "postgresql://h/db?auth_token=***"),
     ],
 )
 def test_passwords_are_masked(url: str, masked: str) -> None:
     assert mask_passwords(url) == masked
     assert mask_passwords(f"--storage={url}") == f"--storage={masked}"
+
+
+def test_long_messages_are_masked_at_once() -> None:
+    """The text of a server may be made to take minutes."""
+    started = time.process_time()
+    for text in ("%", "a", "pass", "a.", "pass%3"):
+        mask_passwords(text * (20_000 // len(text)))
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(
@@ -70,3 +91,11 @@ def test_no_error_of_a_storage_holds_the_password(url: str) -> None:
         open_storage(url)
     assert "s3cret" not in str(caught.value).replace("s3cret://", "")
     assert caught.value.__cause__ is None
+
+
+def test_the_command_that_results_state_holds_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "postgresql://me:s3cret@host/studies"
+    monkeypatch.setattr("sys.argv", ["deltakwt", "tune", "--storage", url, "--mix", "words=1"])
+    stated = provenance.command()
+    assert "s3cret" not in stated
+    assert stated.endswith("@host/studies' --mix words=1")

@@ -22,7 +22,7 @@ def model(trained: str) -> Model:
 
 @pytest.fixture(scope="session")
 def sentence_events(model: Model) -> list[Event]:
-    """What Python hears in the example sentence."""
+    """What Python finds in the example sentence."""
     found = model.spot(CLIPS / "sentence.flac").events
     assert len(found) > 1
     return found
@@ -53,7 +53,7 @@ class serve:  # noqa: N801
 
 @pytest.fixture
 def wave(tmp_path: Path) -> Path:
-    """One second of silence, a word, and a second of silence: what a microphone hears."""
+    """One second of silence, a word, and a second of silence: as from a microphone."""
     import numpy as np
     import soundfile
 

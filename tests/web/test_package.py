@@ -106,7 +106,7 @@ def assert_same_events(
         assert one["score"] == pytest.approx(event.score, abs=score)
 
 
-def test_node_hears_what_python_hears_to_the_bit(
+def test_node_finds_what_python_finds_to_the_bit(
     web_model: Path, stream: Path, model: Model
 ) -> None:
     """In fixed point: the scores of all windows, the events, and which windows were computed."""
@@ -202,7 +202,7 @@ def test_the_web_model_is_as_documented(web_model: Path, model: Model) -> None:
 
 
 def test_one_file_has_one_kind_of_weights(trained: str, tmp_path: Path) -> None:
-    with pytest.raises(DeltakwtError, match="--weights int8: --target web has int16 or f16"):
+    with pytest.raises(DeltakwtError, match="--weights int8: with --target web give int16 or f16"):
         export(out=tmp_path / "x.dkw", target="web", weights="int8")
     with pytest.raises(DeltakwtError, match="is a folder"):
         export(out=tmp_path, model=trained, target="web")

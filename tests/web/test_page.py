@@ -1,4 +1,4 @@
-"""The page in a real browser: what it hears, shows and asks for."""
+"""The page in a real browser: what it receives, shows and asks for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORDS = "[...document.querySelectorAll('#words button')].map((b) => b.innerText)
 
 @pytest.fixture(scope="module")
 def page(server: Server) -> Iterator[Page]:
-    """The page after it has heard the example sentence, the first sound of its list."""
+    """The page after it has processed the example sentence, the first sound of its list."""
     with open_browser() as opened:
         opened.resize(1280, 900)
         opened.go(server.url)

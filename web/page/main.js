@@ -171,7 +171,7 @@ async function stopListening() {
   say(`Stopped after ${seconds(record.seconds)}.`);
 }
 
-// A live sound has ended: from now on it can be played, and heard again with another setting.
+// A live sound has ended: from now on it can be played, and processed again with another setting.
 async function endRecord(name) {
   await spotter.flush();
   record.isLive = false;
@@ -191,7 +191,7 @@ async function follow(url) {
   const mine = await begin(true);
   if (!mine) return;
   whole = null;
-  say("Showing what this machine hears.");
+  say("Showing the sound of this machine.");
   const reader = (await fetch(url)).body.getReader();
   let rest = new Uint8Array(0);
   for (;;) {

@@ -1,4 +1,4 @@
-// What was heard and computed: samples, features, windows and words of one sound.
+// What was received and computed: samples, features, windows and words of one sound.
 
 const RATE = 16000;
 const BANDS = 40; // of the picture

@@ -24,15 +24,15 @@ from deltakwt.bench.timing import (
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed_engine import FixedEngine
-from deltakwt.core.fixed_scales import Scales
+from deltakwt.core.fixed_weights import Scales
 from deltakwt.core.model import Model
 from deltakwt.core.native import available_isas
-from deltakwt.core.setting import Setting, Thresholds
+from deltakwt.core.setting import PAPER_THRESHOLDS, WHOLE_THRESHOLDS, Setting
 from deltakwt.provenance import command, machine, model_name
 from deltakwt.weights.folder import Weights
 
-PAPER = Setting(Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05"), name="paper")
-WHOLE = Setting(Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05_0.3_0.1"), name="fixed")
+PAPER = Setting(PAPER_THRESHOLDS, name="paper")
+WHOLE = Setting(WHOLE_THRESHOLDS, name="whole model")
 ENOUGH = 0.99  # a peer that agrees on a smaller share of the clips computes another model
 BREAKDOWN_CLIPS = 60
 
@@ -56,7 +56,7 @@ class Options:
 
 
 def settings_of(model: Model) -> list[Setting]:
-    """Return the paper's six sites, the whole model at fixed thresholds, and the profiles."""
+    """Return the paper's thresholds, these with the MLP, and the profiles with thresholds."""
     profiles = [profile.setting for profile in model.profiles.profiles.values()]
     return [PAPER, WHOLE, *(setting for setting in profiles if setting.thresholds is not None)]
 

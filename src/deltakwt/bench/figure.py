@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import io
 from itertools import cycle
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from deltakwt.core.errors import MissingExtra
-from deltakwt.files import write_atomically
+from deltakwt.plotting import plain_text, pyplot, save_png
 
 OURS, OTHERS, INK, SOFT = "#0f7b8a", "#9aa1a9", "#1c2128", "#68727f"
 PART_NAMES = {"words": "words", "noise": "real noise", "zero": "digital silence"}
 
 
+@plain_text()
 def draw(document: dict[str, Any], path: Path) -> None:
     """Draw the times, and below them the growth of cost where it was measured."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise MissingExtra("drawing figures", "report") from None
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
     parts = [p for p in PART_NAMES if any(row["part"] == p for row in document["rows"])]
     grows = "growth" in document
-    figure, axes = pyplot.subplots(
+    figure, axes = pyplot().subplots(
         2 if grows else 1,
         len(parts),
         figsize=(4.2 * len(parts), 7.4 if grows else 4.6),
@@ -46,10 +38,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
         f" {machine['processor']} ({machine['kernels']}) · {document['command']}"
     )
     figure.supxlabel("\n".join(wrap(stamp, 60 * len(parts))), fontsize=6, color=SOFT)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=140, facecolor="white")
-    pyplot.close(figure)
-    write_atomically(path, picture.getvalue())
+    save_png(figure, path, dpi=140)
 
 
 def _bars(axis: Any, rows: list[dict[str, Any]], part: str) -> None:

@@ -25,6 +25,7 @@ from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.core.setting import DENSE, Setting
 from deltakwt.weights.folder import Weights
 from deltakwt.weights.onnx_model import to_onnx
+from deltakwt.workers import start_process
 
 Floats = NDArray[np.float32]
 BASELINE = "ONNX Runtime fp32"  # all ratios are relative to it
@@ -185,7 +186,7 @@ def probe(peer: str, weights: Weights, path: Path) -> str | None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_try, args=(theirs, peer, weights, path), daemon=True)
-    process.start()
+    start_process(process)
     theirs.close()
     reason = _wait(ours)
     process.join(5)

@@ -74,12 +74,23 @@ def print_json(document: Any) -> None:
 
 
 def console() -> Console:
-    """Return the console for tables, on stdout."""
+    """Return the console for tables, on stdout.
+
+    Text is plain, as in tables; only its line breaks are kept.
+    """
     from rich.console import Console
+    from rich.text import Text
 
     class PlainConsole(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            super().print(*map(_plain, objects), **options)
+
         def on_broken_pipe(self) -> None:  # rich would exit with 1
             raise BrokenPipeError
+
+    def _plain(shown: Any) -> Any:
+        is_text = isinstance(shown, str)
+        return Text("\n".join(map(printable, shown.split("\n")))) if is_text else shown
 
     return PlainConsole(soft_wrap=False)
 

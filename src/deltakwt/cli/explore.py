@@ -76,13 +76,13 @@ def explore(
     for path in [*sounds, *given]:
         if not path.exists():
             raise DeltakwtError(f"{path}: no such file; give sound files")
-        with open_sound(path):  # what is no sound is an error now, not in the browser
+        with open_sound(path):  # report a file that is not sound now, not in the browser
             pass
     for model in models or []:
         resolve(model)  # a wrong name is an error now, not in the browser
     site = Site.of(models or shipped_models(DEFAULT_MODEL), sounds, is_live=live)
     followed = _live_sound(source) if live else None
-    with Server(site, followed) as server:
+    with Server(site, followed) as server, suppress(KeyboardInterrupt):
         threading.Thread(target=site.prepare, daemon=True).start()
         if followed:
             followed.start()
@@ -90,8 +90,7 @@ def explore(
         sys.stdout.flush()
         if browser:
             _open_browser(server.url)
-        with suppress(KeyboardInterrupt):
-            server.serve_forever()
+        server.serve_forever()
 
 
 def _open_browser(url: str) -> None:

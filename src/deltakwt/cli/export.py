@@ -20,7 +20,7 @@ from deltakwt.cli.options import (
 from deltakwt.core.errors import DeltakwtError
 
 if TYPE_CHECKING:
-    from deltakwt.core.fixed_scales import Scales
+    from deltakwt.core.fixed_weights import Scales
     from deltakwt.core.setting import Setting
     from deltakwt.export.boards import BoardMeasurement
     from deltakwt.export.model import Export
@@ -127,10 +127,11 @@ def export(
     if target not in TARGETS:
         raise DeltakwtError(f"--target {target}: must be one of {', '.join(TARGETS)}")
     possible = FILE_WEIGHTS.get(target)
-    if possible and (weights not in (None, *possible) or measure):
-        option = "--measure" if measure else f"--weights {weights}"
+    if possible and measure:
+        raise DeltakwtError(f"--measure: runs C on a board, not --target {target}; give --target c")
+    if possible and weights not in (None, *possible):
         names = " or ".join(possible)
-        raise DeltakwtError(f"{option}: --target {target} has {names} weights and runs nothing")
+        raise DeltakwtError(f"--weights {weights}: with --target {target} give {names}")
     if target in ("onnx", "tflite"):
         _write_dense(target, model, out, any((profile, thresholds, front_end, hop)), json)
         return
@@ -173,8 +174,6 @@ def _write_file(wanted: Export, model: str, target: str, out: Path, json: bool) 
     console().print(
         f"{out}: {wanted.name}, setting {wanted.setting}, {size / 1024:.0f} KB.",
         soft_wrap=True,
-        highlight=False,
-        markup=False,
     )
 
 
@@ -196,8 +195,6 @@ def _write_sources(
         f" about {flash / 1024:.0f} KB of flash and {ram / 1024:.0f} KB of RAM.\n"
         f"Try it: make -C {quote(str(out))} check; make -C {quote(str(out))} run-cortex-m7",
         soft_wrap=True,
-        highlight=False,
-        markup=False,
     )
     if found:
         _show(wanted, found)

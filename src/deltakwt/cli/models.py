@@ -117,9 +117,9 @@ def _summary(profile: Profile) -> list[str]:
     lines = [f"{shown}, front end {profile.setting.front_end}"]
     measured = profile.measured
     if isinstance(accuracy := measured.get("accuracy"), float):
-        lines.append(f"{accuracy:.2f}% right of {_mix(measured.get('mix'))}")
+        lines.append(f"accuracy {accuracy:.2f}% on {_mix(measured.get('mix'))}")
     if isinstance(share := measured.get("macs_percent"), float):
-        lines.append(f"{share:.2f}% of the MACs of {_mix(measured.get('cost_mix'))}")
+        lines.append(f"{share:.2f}% of the dense MACs on {_mix(measured.get('cost_mix'))}")
     return lines
 
 

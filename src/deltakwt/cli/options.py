@@ -109,6 +109,14 @@ OnOption = Annotated[
         help="Report a word from this score on, 0 to 1, for all words. Default: the model's own.",
     ),
 ]
+GateOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Name of a small model, such as kwt-0, that listens all the time. The model itself"
+        " then runs only where the small one suspects a word.",
+    ),
+]
 VerifyOption = Annotated[
     str | None,
     typer.Option(

@@ -89,7 +89,7 @@ def quantize_if_possible(folder: Path, data: Path) -> None:
 
 def _document(found: Quantized) -> dict[str, Any]:
     """Return the scales and the headroom for `--json`."""
-    from deltakwt.core.fixed import PEAKS
+    from deltakwt.core.fixed_weights import PEAKS
 
     headroom = {
         name: [None if value == float("inf") else round(float(value), 3) for value in column]
@@ -105,7 +105,7 @@ def _document(found: Quantized) -> dict[str, Any]:
 
 def _show(model: str, found: Quantized) -> None:
     """Print the headroom of every tensor, and how often both engines agree."""
-    from deltakwt.core.fixed import PEAKS
+    from deltakwt.core.fixed_weights import PEAKS
 
     rows = table(
         f"{model}: the limit of 16 bits over the largest value, {found.clips} clips",

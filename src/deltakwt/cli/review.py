@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deltakwt.cli.common import print_json
+from deltakwt.cli.common import print_json, say
 from deltakwt.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def review(
         print_json({"answered": answered, "left": left, "out": str(target), "clips": counts})
         return
     listed = ", ".join(f"{label} {count}" for label, count in counts.items()) or "no clips"
-    print(f"{answered} answered, {left} left; {target}: {listed}")
+    say(f"{answered} answered, {left} left; {target}: {listed}")
 
 
 class _Questions:

@@ -185,7 +185,7 @@ def register(app: typer.Typer) -> None:
 def wyoming(arguments: WyomingArguments) -> None:
     """Serve wake words over Wyoming, the protocol of Home Assistant.
 
-    Ends with code 0 after SIGTERM or Ctrl-C. SIGHUP reads the model and its settings again.
+    The exit code after SIGTERM or Ctrl-C is 0. SIGHUP reads the model and its settings again.
     """
     try:
         from deltakwt.serve import wyoming as server
@@ -201,7 +201,7 @@ def wyoming(arguments: WyomingArguments) -> None:
 def http(arguments: HttpArguments) -> None:
     """Serve over HTTP: posted sound files, or PCM over a WebSocket.
 
-    Ends with code 0 after SIGTERM or Ctrl-C. SIGHUP reads the model and its settings again.
+    The exit code after SIGTERM or Ctrl-C is 0. SIGHUP reads the model and its settings again.
     """
     try:
         from deltakwt.serve import http as server

@@ -18,12 +18,7 @@ from deltakwt.cli.options import (
     SeedOption,
     claim_folder,
 )
-from deltakwt.cli.tune_show import (
-    command,
-    list_failed,
-    output_folder,
-    write_json,
-)
+from deltakwt.cli.tune_show import list_failed, output_folder, write_json
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 
 if TYPE_CHECKING:
@@ -149,7 +144,7 @@ def _evaluator(model: Model, manifest: Manifest, name: str) -> Evaluator:
     from deltakwt.tune.pool import Mix
 
     with progress(f"read {name}") as bar:
-        pool = load_pool(manifest, model.labels, name, report=bar.update)
+        pool = load_pool(manifest, model.labels, name, progress=bar.update)
     list_failed(pool)
     return Evaluator(model.config, model.engine, pool, Mix.of(pool.counts()))
 
@@ -187,7 +182,7 @@ def sweep_document(
     seed: int,
 ) -> dict[str, Any]:
     """Return the content of sweep.json."""
-    from deltakwt.provenance import machine, model_name
+    from deltakwt.provenance import command, machine, model_name
     from deltakwt.tune.sweep import trial_json
 
     sets = {"subset": small, "full": full, "validation": validation}

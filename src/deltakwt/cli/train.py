@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from deltakwt.cli.common import print_json
+from deltakwt.cli.common import print_json, say
 from deltakwt.cli.options import with_options
 from deltakwt.cli.train_options import TrainArguments
 from deltakwt.core.config import KEYWORDS, SILENCE, SIZES, UNKNOWN, Config
 from deltakwt.core.errors import DeltakwtError, MissingExtra
-from deltakwt.text import printable
+from deltakwt.text import one_line, printable
 
 if TYPE_CHECKING:
     from deltakwt.train.loop import Progress
@@ -67,7 +67,7 @@ def train(options: TrainArguments) -> None:
     line = f"{options.out}: accuracy {100 * accuracy:.2f}% on validation clips"
     if facts["speech_accepts"] is not None:
         line += f", {100 * facts['speech_accepts']:.2f}% false accepts on cuts of speech"
-    typer.echo(f"{line}, calibration error {error:.1f}%")
+    say(f"{line}, calibration error {error:.1f}%")
 
 
 def make_plan(options: TrainArguments, start: str | None) -> Plan:
@@ -183,7 +183,7 @@ class ProgressReporter:
 
         console = Console(stderr=True)
         self.lines = not console.is_terminal and not self.quiet
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
         self.bars = Bars(*columns, console=console, disable=self.quiet or self.lines)
         self.task = self.bars.add_task("", total=None)
         self.bars.start()
@@ -203,7 +203,7 @@ class ProgressReporter:
 
     def warn(self, line: str) -> None:
         """Show a warning."""
-        typer.echo(f"deltakwt: {line}", err=True)
+        typer.echo(f"deltakwt: {one_line(line)}", err=True)
 
     def step(self, now: Progress) -> None:
         """Show a finished step."""

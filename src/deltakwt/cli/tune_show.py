@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,13 +24,6 @@ def output_folder(out: Path | None, command: str, model: str) -> Path:
     return out or Path(f"{command}-{model_name(model)}")
 
 
-def command() -> str:
-    """Return the command as it was typed, without passwords of databases."""
-    from deltakwt.text import mask_passwords
-
-    return shlex.join(["deltakwt", *map(mask_passwords, sys.argv[1:])])
-
-
 def list_failed(pool: Pool) -> None:
     """Print a line for every clip that could not be read."""
     for _, reason in pool.failed:
@@ -43,7 +34,7 @@ def tuning_document(
     model: Model, pool: Pool, options: TuningOptions, outcome: TuningResult
 ) -> dict[str, Any]:
     """Return the content of front.json."""
-    from deltakwt.provenance import machine
+    from deltakwt.provenance import command, machine
 
     return {
         "model": model.name,

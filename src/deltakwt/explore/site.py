@@ -111,7 +111,7 @@ class Site:
             yield name, read()
 
     def prepare(self) -> None:
-        """Make the first model now, before the page asks for it. A bad model is told later."""
+        """Prepare the first model in advance. An error is reported when the page asks for it."""
         with suppress(DeltakwtError):
             self.files["models/0.dkw"]()
 

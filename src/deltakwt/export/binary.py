@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed_engine import native_numbers, native_tensors
-from deltakwt.core.fixed_scales import Scales, quantize, threshold_scales
+from deltakwt.core.fixed_weights import Scales, quantize, threshold_scales
 from deltakwt.export.model import Export, write_file
 from deltakwt.listen.decision import POSSIBLE_WORD
 

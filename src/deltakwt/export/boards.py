@@ -72,7 +72,6 @@ class BoardClip:
     delta: int
     front_end: int
     macs: int
-    full_macs: int
     dense_logits: NDArray[np.int32]
     delta_logits: NDArray[np.int32]
 
@@ -120,8 +119,8 @@ def parse(text: str) -> BoardReport:
 
 def _clip(words: list[str], dense: NDArray[np.int32], delta: NDArray[np.int32]) -> BoardClip:
     """Read a line "clip NAME label LABEL dense N delta N front_end N macs N of N"."""
-    n_dense, n_delta, front_end, macs, full = (int(words[i]) for i in (5, 7, 9, 11, 13))
-    return BoardClip(words[1], words[3], n_dense, n_delta, front_end, macs, full, dense, delta)
+    n_dense, n_delta, front_end, macs = (int(words[i]) for i in (5, 7, 9, 11))
+    return BoardClip(words[1], words[3], n_dense, n_delta, front_end, macs, dense, delta)
 
 
 def _integers(words: list[str]) -> NDArray[np.int32]:

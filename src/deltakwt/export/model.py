@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.fixed import FixedWeights
 from deltakwt.core.fixed_engine import FixedEngine
-from deltakwt.core.fixed_scales import Scales, fixed_thresholds, quantize
+from deltakwt.core.fixed_weights import FixedWeights, Scales, fixed_thresholds, quantize
 from deltakwt.core.setting import Setting
 from deltakwt.files import write_atomically
 from deltakwt.listen.decision import Decision

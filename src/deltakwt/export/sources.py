@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from deltakwt.core.config import CLIP_SAMPLES, FEATURES, FFT_SAMPLES, FRAME_SAMPLES, MEL_BANDS
 from deltakwt.core.exact_frontend import mel_weights
-from deltakwt.core.fixed import FixedLayer
 from deltakwt.core.fixed_arithmetic import Ints, Norm, to_bytes
+from deltakwt.core.fixed_weights import FixedLayer
 from deltakwt.core.setting import ALL_SITES
 from deltakwt.export.model import Export
 from deltakwt.listen.decision import POSSIBLE_WORD, Decision

@@ -18,6 +18,7 @@ from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.core.setting import PLAIN, Setting
 from deltakwt.files import write_atomically
+from deltakwt.plotting import pyplot
 from deltakwt.provenance import command, machine, model_name
 from deltakwt.report import figures, paper
 from deltakwt.report.page import TENSORS, render
@@ -67,7 +68,7 @@ def measure(
 
     The numbers are also written: report.json, and the tensors of the heat maps to tensors.json.
     """
-    figures.pyplot()  # a missing extra is reported before the work, not after it
+    pyplot()  # a missing extra is reported before the work, not after it
     try:
         request.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

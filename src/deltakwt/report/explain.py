@@ -22,6 +22,7 @@ from deltakwt.core.macs import Macs
 from deltakwt.core.model import Model, softmax
 from deltakwt.core.setting import Setting
 from deltakwt.files import write_atomically
+from deltakwt.plotting import pyplot
 from deltakwt.provenance import command, machine, model_name
 from deltakwt.report import figures, html
 from deltakwt.report.build import describe
@@ -167,7 +168,7 @@ def check_out(path: Path) -> None:
     if not path.parent.is_dir():
         raise DeltakwtError(f"--out {path}: there is no folder {path.parent}")
     if path.suffix.lower() != ".json":
-        figures.pyplot()
+        pyplot()
 
 
 def save(document: Document, path: Path, player: str = "") -> None:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from rich.text import Text
 
 from deltakwt.core.config import CLIP_SAMPLES, FRAME_SAMPLES, FRAMES, HOP_SAMPLES, SAMPLE_RATE
-from deltakwt.report.figures import GOOD, LINE, OURS, THEIRS, WIDTH, amount_colours, pyplot
+from deltakwt.plotting import pyplot
+from deltakwt.report.figures import GOOD, LINE, OURS, THEIRS, WIDTH, amount_colours
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -147,7 +148,7 @@ def show(document: Document, console: Console) -> None:
     columns = max(20, width - MARGIN - 1)
 
     def line(text: Any) -> None:
-        console.print(text, highlight=False, markup=False, overflow="fold", width=width)
+        console.print(text, overflow="fold", width=width)
 
     where = f"{document['start']:.2f} s of {document['seconds']:.2f} s"
     line(f"{document['file']} ({where}), {document['model']}, {document['setting']['name']}")

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.core.errors import MissingExtra
 from deltakwt.files import write_atomically
+from deltakwt.plotting import pyplot
 from deltakwt.report.html import Html, escape
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ COLOURS = {
     "profile": "#8a4fb3",
     "good": "#2f8f5b",
 }
-INK, SOFT, LINE, PAPER = (COLOURS[name] for name in ("ink", "soft", "line", "paper"))
+INK, SOFT, LINE, BACKGROUND = (COLOURS[name] for name in ("ink", "soft", "line", "paper"))
 OURS, MHSA, THEIRS = (COLOURS[name] for name in ("ours", "mhsa", "theirs"))
 PROFILE, GOOD = COLOURS["profile"], COLOURS["good"]
 
@@ -108,18 +108,6 @@ class Figure:
     draw: Callable[[], Canvas]
     caption: str
     setting: str  # with which its numbers were measured
-
-
-def pyplot() -> Any:
-    """Return matplotlib's pyplot without a screen, or say which extra brings it."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise MissingExtra("drawing figures", "report") from None
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    return pyplot
 
 
 def new(height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Canvas, Any]:
@@ -315,7 +303,7 @@ def number_grid(
     axis.set_ylabel("layer")
     axis.set_xticks(np.arange(-0.5, values.shape[1]), minor=True)
     axis.set_yticks(np.arange(-0.5, values.shape[0]), minor=True)
-    axis.grid(which="minor", color=PAPER, linewidth=1.2)
+    axis.grid(which="minor", color=BACKGROUND, linewidth=1.2)
     axis.tick_params(which="both", length=0)
     for spine in axis.spines.values():
         spine.set_visible(False)

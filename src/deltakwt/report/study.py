@@ -21,13 +21,20 @@ from deltakwt.core.engine import Batch, Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.macs import Macs
 from deltakwt.core.model import Model
-from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting, Thresholds
+from deltakwt.core.setting import (
+    DENSE,
+    PAPER_THRESHOLDS,
+    PLAIN,
+    WHOLE_THRESHOLDS,
+    FrontEndSetting,
+    Setting,
+    Thresholds,
+)
 from deltakwt.data.speech_commands import Clip, Failed, Manifest, batches, draw, read
 from deltakwt.report import paper
 
-PAPER = Setting(Thresholds.parse(paper.THRESHOLDS), name="the paper's thresholds")
-# The paper's thresholds, and deltas before both layers of the MLP as well.
-WHOLE = Setting(Thresholds.parse(f"{paper.THRESHOLDS}_0.3_0.1"), name="whole model")
+PAPER = Setting(PAPER_THRESHOLDS, name="the paper's thresholds")
+WHOLE = Setting(WHOLE_THRESHOLDS, name="whole model")
 READ_AT_ONCE = 512  # clips
 RUN_AT_ONCE = 256  # clips between two steps of the progress bar
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 
 from deltakwt.core.errors import DeltakwtError
 
-SOUND_COST = 0.005  # a message with sound counts as at least so many seconds of sound
-OTHER_COST = 0.1  # a message without sound counts as so many
+SOUND_COST = 0.005  # least cost of a message with sound, in seconds of sound
+OTHER_COST = 0.1  # cost of a message without sound
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ async def service(
     """Handle signals and the watchdog while a server runs.
 
     Yields an event that SIGTERM and SIGINT set. SIGHUP awaits `reload`. `alive` is awaited before
-    each sign of life: a service that hangs gives none and is restarted by systemd.
+    each watchdog message: a service that hangs sends none, and systemd restarts it.
     """
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     tasks: set[asyncio.Task[None]] = set()

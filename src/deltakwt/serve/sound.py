@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.audio import MAX_CHANNELS, RATES
+from deltakwt.listen.pcm import SAMPLE_BYTES, decode_pcm
 from deltakwt.serve.limits import Refused
 
-FORMATS = {"u8": 1, "s16": 2, "s24": 3, "s32": 4, "f32": 4}  # little-endian; bytes of a sample
 LONGEST = 1.0  # seconds of sound that are processed at once, so that no client waits long
 
 Samples = NDArray[Any]
@@ -21,8 +21,9 @@ Samples = NDArray[Any]
 
 def check_format(kind: str, rate: object, channels: object) -> tuple[str, int, int]:
     """Return the three values if they describe PCM that can be read, else refuse."""
-    if kind not in FORMATS:
-        raise Refused("bad-audio", f"sample format {kind!r}: must be one of {', '.join(FORMATS)}")
+    if kind not in SAMPLE_BYTES:
+        kinds = ", ".join(SAMPLE_BYTES)
+        raise Refused("bad-audio", f"sample format {kind!r}: must be one of {kinds}")
     if type(rate) is not int or not RATES[0] <= rate <= RATES[1]:
         raise Refused("bad-audio", f"rate {rate!r}: must be {RATES[0]} to {RATES[1]} Hz")
     if type(channels) is not int or not 1 <= channels <= MAX_CHANNELS:
@@ -32,22 +33,13 @@ def check_format(kind: str, rate: object, channels: object) -> tuple[str, int, i
 
 def decode(data: bytes, kind: str, channels: int) -> Samples:
     """Return whole frames of PCM as (n, channels) integers or floats."""
-    size = FORMATS[kind]
+    size = SAMPLE_BYTES[kind]
     if len(data) % (size * channels):
         raise Refused(
             "bad-audio",
             f"{len(data)} bytes are not whole samples of {size} bytes and {channels} channels",
         )
-    samples: Samples
-    if kind == "s24":
-        wide = np.zeros((len(data) // 3, 4), np.uint8)
-        wide[:, 1:] = np.frombuffer(data, np.uint8).reshape(-1, 3)
-        samples = wide.view("<i4")[:, 0]
-    elif kind == "u8":
-        samples = np.frombuffer(data, np.uint8)
-    else:
-        samples = np.frombuffer(data, "<f4" if kind == "f32" else f"<i{size}")
-    return samples.reshape(-1, channels)
+    return decode_pcm(data, kind, channels)
 
 
 class SoundBuffer:

@@ -25,7 +25,7 @@ from deltakwt.serve.service import close_socket, is_local, open_socket, service
 from deltakwt.serve.sound import SoundBuffer, check_format, decode
 from deltakwt.text import wall_time
 
-FORMATS = {1: "u8", 2: "s16", 3: "s24", 4: "s32"}  # by bytes of a sample
+KIND_OF_WIDTH = {1: "u8", 2: "s16", 3: "s24", 4: "s32"}  # width: bytes per sample
 GRACE = 5.0  # seconds that clients have when the server stops
 LINGER = 1.0  # seconds that a refused client has to read why
 
@@ -110,9 +110,11 @@ class Client:
 
     async def _take_sound(self, message: Event, tasks: asyncio.TaskGroup) -> None:
         width, data = message.data.get("width"), message.data
-        if type(width) is not int or width not in FORMATS:
+        if type(width) is not int or width not in KIND_OF_WIDTH:
             raise Refused("bad-audio", f"width {width!r}: must be 1, 2, 3 or 4 bytes")
-        kind, rate, channels = check_format(FORMATS[width], data.get("rate"), data.get("channels"))
+        kind, rate, channels = check_format(
+            KIND_OF_WIDTH[width], data.get("rate"), data.get("channels")
+        )
         block = decode(message.payload or b"", kind, channels)
         self._pace.add(len(block) / rate)
         stream = self._stream or self._start_stream(data.get("timestamp"), tasks)
@@ -164,7 +166,7 @@ class Client:
 def info(hub: Hub) -> Info:
     """Return what the server offers: every word of a model is a wake word."""
     owners = hub.owners
-    source = Attribution("deltakwt", "https://pypi.org/project/deltakwt/")
+    source = Attribution("deltakwt", "")  # it has no public page yet
     models = [
         WakeModel(
             name=label,

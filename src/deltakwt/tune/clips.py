@@ -15,36 +15,35 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.audio import frames_of, read_blocks
+from deltakwt.audio import read_blocks
 from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.data.cache import find_recordings
 from deltakwt.data.conditions import SHIFT_SAMPLES, Sounds, noisy, shifted, telephone
 from deltakwt.data.speech_commands import (
-    NOISE_FOLDER,
     Clip,
     Failed,
     Manifest,
     batches,
     is_test_set,
+    noise_clips,
     read,
+    speaker_of,
     split_of,
     word_clips,
 )
-from deltakwt.tune.pool import AUGMENTED_GROUPS, GROUPS, RECORDED_GROUPS, UNLABELLED, Pool
+from deltakwt.tune.pool import AUGMENTED_GROUPS, GROUPS, RECORDED_GROUPS, UNLABELLED, Pool, Progress
 
 NOISE_CLIPS = 120  # cut from the background recordings
 UNKNOWN_PER_WORD = 0.35  # unknown clips per keyword clip, at most
 AUGMENTED_CLIPS = 1_000  # of each augmented group, at most
 MAX_RECORDED_SECONDS = 4_000  # of recordings without labels
-SOUND_SUFFIXES = (".wav", ".flac", ".ogg", ".mp3")
-
-Report = Callable[[float, float], None]
 
 
 def draw_pool(
@@ -114,16 +113,7 @@ def noise_cuts(root: Path, count: int, rng: random.Random) -> list[Clip]:
         if not cuts:
             raise DeltakwtError(f"{root}: has no clips in {SILENCE}; leave noisy out of the mix")
         return [cuts[number % len(cuts)] for number in range(count)]
-    recordings = sorted((root / NOISE_FOLDER).glob("*.wav"))
-    if not recordings:
-        raise DeltakwtError(f"{root}: has no {NOISE_FOLDER}; leave noise and noisy out of the mix")
-    lengths = [frames_of(recording) for recording in recordings]
-    cuts = []
-    for number in range(count):
-        recording, length = recordings[number % len(recordings)], lengths[number % len(lengths)]
-        offset = rng.randrange(max(1, length - CLIP_SAMPLES + 1))
-        cuts.append(Clip(f"{NOISE_FOLDER}/{recording.name}", SILENCE, offset))
-    return cuts
+    return noise_clips(root, count, rng, "leave noise and noisy out of the mix")
 
 
 def load_pool(
@@ -131,13 +121,13 @@ def load_pool(
     labels: Sequence[str],
     name: str,
     groups: Sequence[str] = RECORDED_GROUPS,
-    report: Report | None = None,
+    progress: Progress | None = None,
 ) -> Pool:
     """Read the clips of a manifest and make the augmented groups among `groups` from them.
 
     A clip that cannot be read is left out and listed in `failed`.
     """
-    pool = _load_recorded(manifest, labels, name, report)
+    pool = _load_recorded(manifest, labels, name, progress)
     augmented = [group for group in AUGMENTED_GROUPS if group in groups]
     if not augmented:
         return pool
@@ -150,7 +140,7 @@ def load_pool(
 
 
 def _load_recorded(
-    manifest: Manifest, labels: Sequence[str], name: str, report: Report | None
+    manifest: Manifest, labels: Sequence[str], name: str, progress: Progress | None
 ) -> Pool:
     failed: list[Failed] = []
     clips: list[Clip] = []
@@ -158,8 +148,8 @@ def _load_recorded(
     for good, audio in batches(manifest, 256, os.cpu_count() or 1, failed.append):
         clips += good
         sounds.append(audio)
-        if report:
-            report(len(clips), len(manifest.clips))
+        if progress:
+            progress(len(clips), len(manifest.clips))
     if not clips:
         raise DeltakwtError(f"{manifest.root}: no clip could be read: {failed[0][1]}")
     index = {label: number for number, label in enumerate(labels)}
@@ -187,9 +177,8 @@ def source_of(clip: Clip) -> str:
     """Return the speaker, if the file is named as in Speech Commands, or else the file."""
     if clip.path is None:
         return SILENCE
-    name = Path(clip.path).name
-    speaker = name.partition("_nohash_")[0]
-    return speaker if speaker != name else f"{clip.path}@{clip.offset}"
+    speaker = speaker_of(clip.path)
+    return speaker if speaker != Path(clip.path).name else f"{clip.path}@{clip.offset}"
 
 
 def augmented_pool(pool: Pool, group: str, manifest: Manifest) -> Pool:
@@ -212,9 +201,7 @@ def augmented_pool(pool: Pool, group: str, manifest: Manifest) -> Pool:
 
 def load_recordings(root: Path, seed: int) -> Pool:
     """Read sound files of any length below `root` as unlabelled seconds of group `words`."""
-    files = sorted(p for p in root.rglob("*") if p.suffix.lower() in SOUND_SUFFIXES)
-    if not files:
-        raise DeltakwtError(f"{root}: holds no sound files ({', '.join(SOUND_SUFFIXES)})")
+    files = [root / name for name in find_recordings(root)]
     random.Random(seed).shuffle(files)
     seconds: list[NDArray[np.float32]] = []
     sources: list[str] = []
@@ -226,7 +213,7 @@ def load_recordings(root: Path, seed: int) -> Pool:
             failed.append((str(path), str(error)))
             continue
         seconds += cuts
-        sources += [path.name.partition("_nohash_")[0]] * len(cuts)
+        sources += [speaker_of(path.name)] * len(cuts)
         if len(seconds) >= MAX_RECORDED_SECONDS:
             break
     if not seconds:

@@ -19,17 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.core.engine import Engine
-from deltakwt.core.setting import ALL_SITES, Setting, Thresholds
+from deltakwt.core.setting import ALL_SITES, SITES, WHOLE_THRESHOLDS, Setting, Thresholds
 
 SETTINGS = 24  # that are timed
 HELD_OUT = 4  # every fourth is not used for the fit
 RUNS = 3
-# Thresholds of the paper's sites and of the MLP from which the timed settings are scaled.
-MIDDLE = {
-    **{"x": 0.2, "q": 0.2, "k": 0.2, "scores": 0.05, "softmax": 0.001, "heads": 0.05},
-    **{"mlp_in": 0.3, "mlp_hidden": 0.1},
-}
-SPREAD = 8.0  # a threshold lies between a `SPREAD`th of the middle and `SPREAD` times it
+SPREAD = 8.0  # a timed threshold is WHOLE_THRESHOLDS times a factor from 1 / SPREAD to SPREAD
 
 Floats = NDArray[np.float64]
 
@@ -64,9 +59,12 @@ def drawn_settings(count: int, seed: int) -> list[Setting]:
     dice = np.random.default_rng(seed)
     made = []
     for _ in range(count):
-        factors = SPREAD ** dice.uniform(-1, 1, len(MIDDLE))
-        values = [value * factor for value, factor in zip(MIDDLE.values(), factors, strict=True)]
-        made.append(Setting(Thresholds(**dict(zip(MIDDLE, map(float, values), strict=True)))))
+        factors = SPREAD ** dice.uniform(-1, 1, len(SITES))
+        values = {
+            site: float(getattr(WHOLE_THRESHOLDS, site) * factor)
+            for site, factor in zip(SITES, factors, strict=True)
+        }
+        made.append(Setting(Thresholds(**values)))
     return made
 
 

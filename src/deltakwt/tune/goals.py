@@ -265,13 +265,13 @@ def confirm(name: str, goal: str, chosen: Candidate, test: Evaluator, seed: int)
 
 
 def write_profiles(folder: Path, profiles: Sequence[Profile]) -> Profiles:
-    """Add profiles to those of a model folder, which two tunings may do at the same time."""
+    """Add profiles to a model folder. Its lock is held, because two tunings may run at once."""
     with locked(folder, wait=True):
         return add_profiles(folder, profiles)
 
 
 def add_profiles(folder: Path, profiles: Sequence[Profile]) -> Profiles:
-    """Add profiles to those of a folder that no other run uses; `accurate` becomes the default."""
+    """Add profiles to a folder whose lock the caller holds; `accurate` becomes the default."""
     known = load_profiles(folder)
     for profile in profiles:
         known = known.with_profile(profile, default=profile.name == DEFAULT)

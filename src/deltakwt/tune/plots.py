@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from deltakwt.core.errors import MissingExtra
 from deltakwt.core.setting import SITES
-from deltakwt.files import write_atomically
+from deltakwt.plotting import plain_text, pyplot, save_png
 from deltakwt.tune.goals import Choice
 from deltakwt.tune.measure import Measurement
 from deltakwt.tune.refine import NUDGE, Slopes, threshold_table
 
+DPI = 130
 RED, GREEN, BLUE = "#b3242b", "#2a7f3f", "#1f5fa8"
 
 
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise MissingExtra("pictures", "report") from None
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt
-
-
+@plain_text()
 def plot_front(
     path: Path, measured: Sequence[Measurement], choices: Sequence[Choice], title: str
 ) -> None:
     """Draw accuracy against MACs of the whole model, and the speed-up that follows from them."""
-    plt = _pyplot()
-    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+    figure, axes = pyplot().subplots(figsize=(8, 5), layout="constrained")
     dense = measured[0].dense_accuracy
     macs = np.array([m.macs for m in measured])
     axes.axhline(dense, color=BLUE, linewidth=0.8, linestyle="--", label=f"dense, {dense:.2f}%")
@@ -68,12 +55,13 @@ def plot_front(
     handles = [axes.get_legend_handles_labels(), second.get_legend_handles_labels()]
     axes.legend(handles[0][0] + handles[1][0], handles[0][1] + handles[1][1], loc="center right")
     axes.set_title(title, fontsize=10)
-    _save(plt, figure, path)
+    save_png(figure, path, DPI)
 
 
+@plain_text()
 def plot_parallel(path: Path, measured: Sequence[Measurement], layers: int, title: str) -> None:
     """Draw one line per setting across the sites (geometric mean over layers), coloured by loss."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
     tables = [threshold_table(m.setting, layers) for m in measured]
     sites = [i for i in range(len(SITES)) if all((t[:, i] > 0).all() for t in tables)]
@@ -94,13 +82,13 @@ def plot_parallel(path: Path, measured: Sequence[Measurement], layers: int, titl
     scale = plt.cm.ScalarMappable(plt.Normalize(losses.min(), losses.max()), "viridis_r")
     figure.colorbar(scale, ax=axes, label="loss, points")
     axes.set_title(title, fontsize=10)
-    _save(plt, figure, path)
+    save_png(figure, path, DPI)
 
 
+@plain_text()
 def plot_sensitivity(path: Path, slopes: Slopes, title: str) -> None:
     """Draw what raising each threshold by the same factor loses and saves, by site and layer."""
-    plt = _pyplot()
-    figure, pair = plt.subplots(1, 2, figsize=(11, 5), layout="constrained", sharey=True)
+    figure, pair = pyplot().subplots(1, 2, figsize=(11, 5), layout="constrained", sharey=True)
     tables = (slopes.loss, slopes.saving)
     names = ("distance of the logits from dense", "MACs saved, % of the model")
     for axes, table, name in zip(pair, tables, names, strict=True):
@@ -115,11 +103,4 @@ def plot_sensitivity(path: Path, slopes: Slopes, title: str) -> None:
         f"{title} (each threshold times {NUDGE:g}; standard error of the left {slopes.noise:.2g})",
         fontsize=10,
     )
-    _save(plt, figure, path)
-
-
-def _save(plt: Any, figure: Any, path: Path) -> None:
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=130)
-    plt.close(figure)
-    write_atomically(path, picture.getvalue())
+    save_png(figure, path, DPI)

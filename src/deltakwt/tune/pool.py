@@ -10,7 +10,7 @@ import hashlib
 import math
 import random
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +30,7 @@ FEATURE_CACHE_BYTES = 1 << 30  # features of the most recently used front ends
 UNLABELLED = -1
 
 Features = NDArray[np.float32]  # (n, 98, 40)
+Progress = Callable[[float, float], None]  # done, in total
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ Moving one threshold at a time would need as many runs and give noisier estimate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from deltakwt.core.setting import SITES, Setting, Thresholds
 from deltakwt.tune.measure import Evaluator, Measurement
+from deltakwt.tune.pool import Progress
 
 if TYPE_CHECKING:
     import optuna
@@ -38,8 +39,6 @@ SHAPES = 3  # level, tilt and bend of a site over the layers
 COST_CORRECTIONS = 2  # per step
 CAREFUL_FACTORS = (0.2, 0.3, 0.42, 0.55, 0.65, 0.73, 0.81, 0.9)
 BETWEEN_STEPS = 2  # settings interpolated between two steps
-
-Report = Callable[[float, float], None]
 
 
 def threshold_table(setting: Setting, layers: int) -> Table:
@@ -130,7 +129,7 @@ def slopes(
     setting: Setting,
     count: int,
     turn: int = 0,
-    report: Report = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
     shapes: int = SHAPES,
 ) -> Slopes:
     """Measure the main effects on `count` clips, per direction, and expand them per threshold."""
@@ -144,7 +143,7 @@ def slopes(
         push = np.tensordot(row[1 : number + 1], directions, 1) / shapes**0.5  # (layers, 8)
         nudged = np.where(table >= 0, table * NUDGE**push, table)
         runs.append(evaluator.measure(with_table(setting, nudged), count, turn, distance=True))
-        report(len(runs), order)
+        progress(len(runs), order)
     losses = signs.T @ [run.logit_distance for run in runs] / order
     costs = signs.T @ [run.macs for run in runs] / order
     # A direction has as many entries as layers, of mean square one: the projection's norm.
@@ -216,14 +215,14 @@ def walk(
     count: int,
     taken: int = 0,
     found: Slopes | None = None,
-    report: Report = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> Iterator[tuple[Setting, Slopes]]:
     """Yield settings of lower and lower cost, each with the slopes that led to it.
 
     A walk that is resumed has `taken` steps and the slopes `found`.
     """
     for step in range(taken, MAX_STEPS):
-        found = slopes(evaluator, setting, count, step, report).after(found)
+        found = slopes(evaluator, setting, count, step, progress).after(found)
         target = (1.0 if step < EVEN_STEPS else SHRINK) * found.cost
         setting = moved(setting, found, target)
         setting = with_cost(evaluator, setting, found, target, count, step)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import log
@@ -24,6 +24,7 @@ from deltakwt.core.setting import PAPER_SITES, SITES, FrontEndSetting, Setting, 
 from deltakwt.text import mask_passwords
 from deltakwt.tune.goals import Values, dominated, pareto
 from deltakwt.tune.measure import Evaluator, Measurement
+from deltakwt.tune.pool import Progress
 
 if TYPE_CHECKING:
     import optuna
@@ -274,7 +275,7 @@ def search(
     url: str,
     evaluator: Evaluator,
     options: SearchOptions,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> None:
     """Add trials until the study has `options.trials`, alone or beside other workers."""
     import optuna
@@ -284,7 +285,7 @@ def search(
             for start in starting_points(options.sites, options.front_end):
                 study.enqueue_trial(start, skip_if_exists=True)
         while (done := finished(study)) < options.trials:
-            report(done, options.trials)
+            progress(done, options.trials)
             trial = study.ask()
             try:
                 _run_trial(study, trial, evaluator, options)
@@ -293,7 +294,7 @@ def search(
                 with suppress(Exception):
                     study.tell(trial, state=optuna.trial.TrialState.FAIL)
                 raise
-        report(min(done, options.trials), options.trials)
+        progress(min(done, options.trials), options.trials)
 
 
 def _run_trial(

@@ -14,7 +14,7 @@ dense, and the front end is plain. The steps:
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,14 +24,13 @@ from deltakwt.core.setting import PAPER_SITES, PLAIN
 from deltakwt.data.speech_commands import Clip, Manifest
 from deltakwt.tune.goals import pareto
 from deltakwt.tune.measure import Evaluator, Measurement
+from deltakwt.tune.pool import Progress
 from deltakwt.tune.refine import adjusted
 from deltakwt.tune.search import make_sampler, need_optuna, starting_points, suggest
 
 CLASS_SHARES = (0.72, 1.44)  # of the mean: 6 to 12 clips per class when 100 are 12 classes
 MOST_FRONT = 12  # settings that are measured on the full set
 ADJUST_STEPS = 3
-
-Report = Callable[[float, float], None]
 
 
 def draw_subset(manifest: Manifest, size: int, seed: int) -> Manifest:
@@ -57,7 +56,7 @@ def search_subset(
     trials: int,
     least_accuracy: float,
     seed: int,
-    report: Report = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> list[Measurement]:
     """Measure `trials` settings that Optuna suggests to lower divergence and attention MACs.
 
@@ -79,7 +78,7 @@ def search_subset(
         missing = max(0.0, least_accuracy - measurement.accuracy)
         study.tell(trial, [measurement.kl + missing, measurement.mhsa + 100 * missing])
         measured.append(measurement)
-        report(number + 1, trials)
+        progress(number + 1, trials)
     return measured
 
 
@@ -110,11 +109,6 @@ class SweepPoint:
     validation: Measurement | None  # the adjusted setting on the validation clips
     adjusted: Measurement | None  # and on the full set
 
-    @property
-    def final(self) -> Measurement:
-        """The adjusted setting if there is one, on the full set."""
-        return self.adjusted or self.full
-
     def to_json(self, seed: int) -> dict[str, Any]:
         document = {
             **self.full.setting.to_json(),
@@ -136,7 +130,7 @@ def measure_front(
     full: Evaluator,
     validation: Evaluator | None,
     adjust_clips: int,
-    report: Report = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
 ) -> list[SweepPoint]:
     """Measure the front on the full set, as it is and with adjusted thresholds."""
     points = []
@@ -146,7 +140,7 @@ def measure_front(
             setting = adjusted(validation, found.setting, adjust_clips, ADJUST_STEPS)
             on_validation, on_full = validation.measure(setting), full.measure(setting)
         points.append(SweepPoint(found, full.measure(found.setting), on_validation, on_full))
-        report(number + 1, len(front))
+        progress(number + 1, len(front))
     return points
 
 

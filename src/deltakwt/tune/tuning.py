@@ -25,7 +25,7 @@ from deltakwt.tune.goals import (
     pareto,
 )
 from deltakwt.tune.measure import Evaluator, Measurement
-from deltakwt.tune.pool import Mix, Pool
+from deltakwt.tune.pool import Mix, Pool, Progress
 from deltakwt.tune.refine import EVEN_STEPS, Slopes, Walk, walk
 from deltakwt.tune.search import (
     SearchOptions,
@@ -48,7 +48,7 @@ WALKS = 2  # refinements, from the best settings of as many front ends
 HEADROOM = 1.5  # a walk continues to this multiple of the largest loss that a goal allows
 WORST_LOSS = 10.0  # points, where no goal limits the loss
 
-Progress = Callable[[str], AbstractContextManager[Callable[[float, float], None]]]
+StageProgress = Callable[[str], AbstractContextManager[Progress]]  # by the name of a stage
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def make_evaluator(model: Model, pool: Pool, options: TuningOptions) -> Evaluato
 
 
 def run_search(
-    model: Model, evaluator: Evaluator, options: TuningOptions, join: bool, progress: Progress
+    model: Model, evaluator: Evaluator, options: TuningOptions, join: bool, progress: StageProgress
 ) -> optuna.Study:
     """Run stage 1, alone or as one of many workers, and return the study."""
     facts = study_facts(model, evaluator.pool, options)
@@ -152,7 +152,7 @@ def tune(
     pool: Pool,
     test: Callable[[], Pool],
     options: TuningOptions,
-    progress: Progress,
+    progress: StageProgress,
 ) -> TuningResult:
     """Run all stages. `test` reads the test clips, after every choice is made.
 
@@ -194,7 +194,7 @@ def known_settings(model: Model, options: TuningOptions) -> list[Setting]:
 
 
 def refine(
-    study: optuna.Study, evaluator: Evaluator, options: TuningOptions, progress: Progress
+    study: optuna.Study, evaluator: Evaluator, options: TuningOptions, progress: StageProgress
 ) -> list[Walk]:
     """Run stage 2 from the best starts; steps that the study has are not repeated."""
     with database_errors(options.storage):
@@ -224,7 +224,7 @@ def far_enough(evaluator: Evaluator, setting: Setting, options: TuningOptions) -
 
 
 def measure_all(
-    evaluator: Evaluator, settings: list[Setting], progress: Progress
+    evaluator: Evaluator, settings: list[Setting], progress: StageProgress
 ) -> list[Measurement]:
     """Measure settings on all clips of the search."""
     measured = []

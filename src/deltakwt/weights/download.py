@@ -16,14 +16,14 @@ from collections.abc import Callable
 from functools import cache
 from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from deltakwt.core.errors import DeltakwtError, is_disk_failure
 from deltakwt.files import open_regular
 from deltakwt.text import one_line
 
 Progress = Callable[[float, float | None], None]  # bytes done, bytes in all or None if unknown
-Verify = Callable[[Path], None]  # raises DeltakwtError if the file is not the expected one
+FileCheck = Callable[[Path], None]  # raises DeltakwtError if the file is not the expected one
 
 CHUNK = 1 << 18
 TRIES = 4
@@ -44,7 +44,7 @@ class DownloadFailed(DeltakwtError):
     exit_code = 1
 
 
-def fetch(url: str, target: Path, *, limit: int, verify: Verify, progress: Progress) -> None:
+def fetch(url: str, target: Path, *, limit: int, verify: FileCheck, progress: Progress) -> None:
     """Download to `target`, continuing `target.part` of an earlier attempt.
 
     The file gets the name `target` only after `verify` has accepted it.
@@ -213,7 +213,8 @@ def _unpack_into(folder: Path, archive: Path, progress: Progress) -> None:
         stream = _Bounded(unzipped, archive, min(MAX_UNPACKED, FREE_BYTES + MAX_RATIO * size))
         stream.allow(MAX_MEMBER_HEADER)
         most = min(MAX_MEMBERS, FREE_MEMBERS + size // MEMBER_BYTES)
-        with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as tar:
+        source = cast(IO[bytes], stream)
+        with tarfile.open(fileobj=source, mode="r|", tarinfo=_Header) as tar:
             for number, member in enumerate(tar):
                 # tarfile would keep every member and every global header in memory.
                 tar.members.clear()  # type: ignore[attr-defined]
@@ -223,6 +224,37 @@ def _unpack_into(folder: Path, archive: Path, progress: Progress) -> None:
                 stream.allow(member.size + MAX_MEMBER_HEADER)
                 _unpack_member(tar, member, folder, archive)
                 progress(raw.tell(), size)
+
+
+class _Header(tarfile.TarInfo):
+    """A header whose text is checked before tarfile searches it.
+
+    Some releases of Python need minutes for a header of very many digits (CVE-2024-6232).
+    """
+
+    def _proc_pax(self, tar: Any) -> tarfile.TarInfo:
+        stream = tar.fileobj
+        tar.fileobj = _WithoutLongNumbers(stream)
+        try:
+            return super()._proc_pax(tar)  # type: ignore[misc, no-any-return]
+        finally:
+            tar.fileobj = stream
+
+
+class _WithoutLongNumbers:
+    """A stream in which every number has at most 128 digits; a name may have 100."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.tell, self.seek = stream, stream.tell, stream.seek
+
+    def read(self, count: int) -> bytes:
+        content: bytes = self.stream.read(count)
+        if b"0" * 129 in content.translate(_DIGITS_AS_ZERO):
+            raise tarfile.ReadError("a header with a number of very many digits")
+        return content
+
+
+_DIGITS_AS_ZERO = bytes(ord("0") if chr(byte) in "0123456789" else 1 for byte in range(256))
 
 
 class _Bounded:

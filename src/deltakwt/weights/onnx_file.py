@@ -22,7 +22,7 @@ from deltakwt.files import read_bytes
 from deltakwt.weights.mapping import Mapped, map_tensors
 from deltakwt.weights.onnx_run import OPERATORS, Unsupported
 
-MAX_FILE_BYTES = 24 << 20  # KWT-3 has 21 MB; reading takes twice as much
+MAX_FILE_BYTES = 24 << 20  # a KWT-3 has 21 MB; reading needs twice the file size in memory
 MAX_NODES = 20_000
 TOLERANCE = 0.05  # of the largest logit: GELU with erf and LayerNorm with 1e-5 differ by less
 
@@ -59,12 +59,12 @@ def read_onnx(path: Path, labels: tuple[str, ...] | None) -> Mapped:
     except ImportError:
         raise MissingExtra("reading ONNX", "onnx") from None
 
+    content = read_bytes(path, MAX_FILE_BYTES)
     try:
-        model = onnx.load_model_from_string(read_bytes(path, MAX_FILE_BYTES))
-    except DeltakwtError:
-        raise
+        model = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf's own class, whose module differs by version
         raise DeltakwtError(f"{path}: not an ONNX file, or damaged") from error
+    del content  # the weights are in memory twice at most
     try:
         runner = _Runner(model.graph)
         features = np.random.default_rng(0).normal(0, 3, (FRAMES, FEATURES)).astype(np.float32)

@@ -12,7 +12,7 @@ from pathlib import Path
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed_engine import FixedEngine
-from deltakwt.core.fixed_scales import Scales
+from deltakwt.core.fixed_weights import Scales
 from deltakwt.core.model import Model
 from deltakwt.core.setting import Profiles
 from deltakwt.files import write_atomically, writing

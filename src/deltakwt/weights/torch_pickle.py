@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-MAX_OPCODES = 400_000  # a checkpoint of KWT-3 with its optimiser has 20,000
+MAX_OPCODES = 400_000  # many times what a checkpoint of KWT-3 needs
 MAX_RANK = 8
-MAX_VALUES = 12 << 20  # of all tensors; KWT-3 has 5.4 million
+MAX_VALUES = 12 << 20  # in all tensors together; a KWT-3 has 5.4 million
 
 KINDS = {
     "DoubleStorage": "<f8",

@@ -18,7 +18,7 @@ from deltakwt.report.page import TENSORS, Column, Content, Numbers, Section, Tab
 from deltakwt.report.study import PAPER, Study
 
 CLIPS = 120  # of which the shares of small differences are averaged
-SILENCE = "digital silence"
+ZEROS = "digital silence"
 
 
 def collect(study: Study) -> Numbers:
@@ -90,7 +90,7 @@ def show(document: Numbers) -> Content:
         f" **{of_word:.1f}%** of the differences between neighbouring tokens of one “{word}” are"
         f" smaller than {percent:.0f}% of the range of X (the paper, on {theirs['model']}:"
         f" **{printed:.0f}%**). Over {own['clips']} clips of all words it is {spread['mean']:.1f}%"
-        f" on average, from {spread['least']:.1f} to {spread['most']:.1f}%; for {SILENCE} it is"
+        f" on average, from {spread['least']:.1f} to {spread['most']:.1f}%; for {ZEROS} it is"
         f" {of_silence:.1f}%. In this “{word}”, {printed:.0f}% of the differences are smaller than"
         f" {own['range_percent']:.1f}% of the range."
         f"\n\nThe paper does not define “dynamic range” or “smaller”. The table below tries"
@@ -112,7 +112,7 @@ def _figures(document: Numbers) -> list[Figure]:
     word, layer = own["word"], own["layer"]
     many = document["facts"]["model"]["heads"] > 1
     by_head_text = ", one column of panels per head" if many else ""
-    same = f"The same for {SILENCE}, on the same colour scale: almost nothing changes."
+    same = f"The same for {ZEROS}, on the same colour scale: almost nothing changes."
     return [
         Figure(
             "similarity-x-word",
@@ -151,7 +151,7 @@ def _readings(own: Numbers, printed: float) -> Table:
         Column("mean", ".1f", "words, %"),
         Column("least", ".1f", "words, %"),
         Column("most", ".1f", "words, %"),
-        Column(SILENCE, ".1f", "%"),
+        Column(ZEROS, ".1f", "%"),
     ]
     rows = [
         [r["reading"], *(r["word"][key] for key in ("mean", "least", "most")), r["silence"]]
@@ -225,9 +225,9 @@ def show_deltas(document: Numbers) -> Content:
         f"The same “{own['word']}” and the same layer {own['layer']}, now delta encoded with the"
         f" paper's thresholds {own['thresholds']}. Black is zero: it is neither stored nor"
         f" multiplied. **{word['x']:.1f}%** of X and **{word['softmax']:.1f}%** of the softmax"
-        f" outputs are zero; for {SILENCE} {silence['x']:.1f}% and {silence['softmax']:.1f}%."
+        f" outputs are zero; for {ZEROS} {silence['x']:.1f}% and {silence['softmax']:.1f}%."
     )
-    names = (("word", f"“{own['word']}”"), ("silence", SILENCE))
+    names = (("word", f"“{own['word']}”"), ("silence", ZEROS))
     figures = [
         Figure(
             f"deltas-{clip}",
