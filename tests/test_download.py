@@ -243,9 +243,9 @@ def test_sigterm_leaves_nothing_half_unpacked(tmp_path: Path) -> None:
     file = archive(tmp_path / "a.tar.gz", *[(f"{n}", b"x", tarfile.REGTYPE) for n in range(100)])
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from deltakwt.cli.running import stop_on_sigterm\n"
+        "from deltakwt.cli.running import stop_on_signals\n"
         "from deltakwt.weights.download import unpack\n"
-        "stop_on_sigterm()\n"
+        "stop_on_signals()\n"
         "unpack(Path(sys.argv[1]), Path(sys.argv[2]), lambda *_: time.sleep(0.1))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(file), str(tmp_path / "data")])

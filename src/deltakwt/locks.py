@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from deltakwt.core.errors import DeltakwtError
 
@@ -81,27 +82,60 @@ else:
         return descriptor
 
 
+class DeferredSignals:
+    """SIGINT and SIGTERM wait in here; see `signals_deferred`."""
+
+    NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        self._waiting: list[int] = []
+        self._handlers: dict[int, Any] = {}
+
+    def defer(self) -> None:
+        """Let signals wait from now on."""
+        for number in self.NUMBERS:
+            self._handlers[number] = signal.signal(number, self._note) or signal.SIG_DFL
+
+    def deliver(self) -> None:
+        """Restore the handlers and deliver what has waited."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        waiting, self._waiting = self._waiting, []
+        for number in waiting:
+            signal.raise_signal(number)
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Deliver signals at once during this block."""
+        if not self._handlers:
+            yield
+            return
+        try:
+            self.deliver()
+            yield
+        finally:
+            self.defer()
+
+    def _note(self, number: int, _: object) -> None:
+        self._waiting.append(number)
+        if self._waiting.count(number) > 1:  # asked twice: it does not wait any longer
+            self.deliver()
+
+
 @contextmanager
-def signals_deferred() -> Iterator[None]:
+def signals_deferred() -> Iterator[DeferredSignals]:
     """Let SIGINT and SIGTERM wait until the end of the block.
 
     Their handlers raise an exception. In the middle of starting a thread it would leave a lock of
-    Python's own library locked, and the program would wait for it for ever.
+    Python's own library locked, and the program would wait for it for ever. In the middle of a
+    query it would leave the database locked. A second signal of the same kind does not wait.
     """
+    signals = DeferredSignals()
     if threading.current_thread() is not threading.main_thread():
-        yield  # handlers run in the main thread only
+        yield signals  # handlers run in the main thread only
         return
-    came: list[int] = []
-
-    def note(number: int, _: object) -> None:
-        came.append(number)
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    handlers = [signal.signal(number, note) for number in numbers]
+    signals.defer()
     try:
-        yield
+        yield signals
     finally:
-        for number, handler in zip(numbers, handlers, strict=True):
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
-        for late in came:
-            signal.raise_signal(late)
+        signals.deliver()

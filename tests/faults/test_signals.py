@@ -194,9 +194,9 @@ def test_data_get(stalling_site: str, tmp_path: Path, number: int) -> None:
 
 SLOW_UNPACKING = """
 import sys, time; from pathlib import Path
-from deltakwt.cli.running import stop_on_sigterm
+from deltakwt.cli.running import stop_on_signals
 from deltakwt.data import sources
-stop_on_sigterm()
+stop_on_signals()
 sources.extract(sources.find("test-v0.02"), Path(sys.argv[1]), lambda *_: time.sleep(0.1))
 """
 
@@ -229,3 +229,61 @@ def test_signals_wait_while_threads_are_started() -> None:
         start()
     assert seen == ["after the signal"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_signal_does_not_wait() -> None:
+    seen = []
+
+    def work() -> None:
+        with signals_deferred():
+            signal.raise_signal(signal.SIGINT)
+            seen.append("after the first")
+            signal.raise_signal(signal.SIGINT)
+            seen.append("after the second")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert seen == ["after the first"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_signals_can_be_allowed_for_a_part() -> None:
+    """What waited comes at the start of that part; what follows the part waits again."""
+    seen = []
+
+    def work() -> None:
+        with signals_deferred() as signals:
+            try:
+                signal.raise_signal(signal.SIGINT)
+                with signals.allowed():
+                    seen.append("allowed")
+            finally:
+                signal.raise_signal(signal.SIGINT)
+                seen.append("after the part")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert seen == ["after the part"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@BOTH
+def test_a_signal_in_a_callback_is_not_lost(number: int) -> None:
+    """Python drops what the callback of a weak reference raises."""
+    program = """
+import signal, sys, time, weakref
+from deltakwt.cli.running import stop_on_signals
+stop_on_signals()
+class Thing: pass
+thing = Thing()
+watch = weakref.ref(thing, lambda _: signal.raise_signal(int(sys.argv[1])))
+del thing
+try:
+    for _ in range(300):
+        time.sleep(0.1)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+    command = [sys.executable, "-c", program, str(int(number))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=25)
+    assert (done.returncode, done.stderr) == (128 + number, "")

@@ -8,7 +8,7 @@ import pytest
 from deltakwt.core.config import Config
 from deltakwt.core.engine import Engine
 from deltakwt.core.setting import ALL_SITES
-from deltakwt.tune import cost
+from deltakwt.evaluate import cost
 from deltakwt.weights.folder import random_tensors
 
 SMALL = Config(dim=16, heads=1, mlp=32, layers=2)

@@ -9,7 +9,7 @@ import pytest
 from deltakwt import provenance
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.text import mask_passwords
-from deltakwt.tune.search import open_storage
+from deltakwt.tune.storage import open_storage
 
 
 @pytest.mark.parametrize(

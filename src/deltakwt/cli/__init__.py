@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import deltakwt
-from deltakwt.cli.running import COMPLETION, ExitCode, run, stop_on_sigterm
+from deltakwt.cli.running import COMPLETION, ExitCode, run, stop_on_signals
 
 # Verbs in the order in which --help lists them.
 VERBS = (
@@ -110,7 +110,7 @@ def _needed(arguments: Sequence[str]) -> Sequence[str]:
 
 def main() -> None:
     """Run the `deltakwt` command."""
-    stop_on_sigterm()
+    stop_on_signals()
     # A worker that fails is reported once, by the command; its log would come on top.
     logging.getLogger("concurrent.futures").disabled = True
     if COMPLETION in os.environ:

@@ -154,10 +154,31 @@ def describe(error: BaseException) -> str:
     return f"unexpected {type(error).__name__}: {error} (--debug shows where)"
 
 
-def stop_on_sigterm() -> None:
-    """Make SIGTERM end the program like Ctrl-C: files in progress are removed or completed."""
+def stop_on_signals() -> None:
+    """Make SIGTERM end the program like Ctrl-C: files in progress are removed or completed.
+
+    The handlers raise an exception. Python drops it where a callback runs, such as that of a weak
+    reference; the signal then comes again.
+    """
 
     def stop(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, stop)
+    sys.unraisablehook = _signal_again
+
+
+def _signal_again(dropped: sys.UnraisableHookArgs) -> None:
+    if isinstance(dropped.exc_value, KeyboardInterrupt):
+        number = signal.SIGINT
+    elif isinstance(dropped.exc_value, SystemExit):
+        number = signal.SIGTERM
+    else:
+        sys.__unraisablehook__(dropped)
+        return
+    if sys.platform == "win32":
+        signal.raise_signal(number)
+        return
+    # Not from here: this function is a callback too.
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.01)

@@ -102,7 +102,7 @@ def sweep(arguments: SweepArguments) -> None:
     The six sites of attention get one threshold each for all layers; the MLP stays dense.
     """
     from deltakwt.data.speech_commands import draw
-    from deltakwt.tune.search import need_optuna
+    from deltakwt.tune.storage import need_optuna
     from deltakwt.tune.sweep import draw_subset, front_of, measure_front, search_subset
 
     need_optuna()

@@ -200,7 +200,7 @@ def tune(arguments: TuneArguments) -> None:
     fast (at most 1 point) are made.
     """
     from deltakwt.core.errors import DeltakwtError
-    from deltakwt.tune.search import need_optuna
+    from deltakwt.tune.storage import need_optuna
     from deltakwt.tune.tuning import make_evaluator, run_search
     from deltakwt.tune.tuning import tune as run_tuning
     from deltakwt.weights.registry import resolve

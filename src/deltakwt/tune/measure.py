@@ -18,7 +18,7 @@ from deltakwt.core.config import Config
 from deltakwt.core.engine import Batch, Engine
 from deltakwt.core.macs import MHSA_PRODUCTS, Macs, dense_macs
 from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting
-from deltakwt.tune.cost import CostModel, fit, milliseconds_per_clip
+from deltakwt.evaluate.cost import CostModel, fit, milliseconds_per_clip
 from deltakwt.tune.pool import GROUPS, ZERO, Mix, Pool
 
 CONFIDENCE = 0.95

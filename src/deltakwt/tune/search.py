@@ -3,33 +3,29 @@
 Every trial starts on a few clips. Only a setting that no better one clearly dominates is measured
 on more clips, so most of the time is spent on good settings (racing).
 
-The study is stored in `FILE.db` or `sqlite:///FILE`, `postgresql://...`, or `journal:FILE` on a
-shared disk. Any number of processes may work on one study.
+Any number of processes may work on one study.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import log
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deltakwt.core.errors import DeltakwtError, MissingExtra
+from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import PAPER_SITES, SITES, FrontEndSetting, Setting, Thresholds
-from deltakwt.text import mask_passwords
+from deltakwt.locks import DeferredSignals
 from deltakwt.tune.goals import Values, dominated, pareto
 from deltakwt.tune.measure import Evaluator, Measurement
 from deltakwt.tune.pool import Progress
+from deltakwt.tune.storage import database, need_optuna
 
 if TYPE_CHECKING:
     import optuna
-
-FACTS = "deltakwt"  # the attribute of a study that says which model and data it is about
 
 # Lowest and highest threshold of a site. Activations are normalised, so the ranges fit every
 # model; the refinement may leave them.
@@ -54,129 +50,6 @@ FIRST_CLIPS = 128  # of a trial's first measurement
 CLIPS_GROWTH = 3
 SLACK = 2.0  # standard errors by which a setting must be dominated to be dropped
 STARTUP_TRIALS = 32  # random ones, before the sampler models them
-
-
-class StorageFailed(DeltakwtError):
-    """The database cannot be used. The input is right, so the exit code is 1."""
-
-    exit_code = 1
-
-
-def need_optuna() -> None:
-    """Check that Optuna is installed, and turn off its log and that of its database."""
-    try:
-        import optuna
-    except ImportError:
-        raise MissingExtra("deltakwt tune", "tune") from None
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # Optuna logs every Ctrl-C
-
-
-def open_storage(url: str) -> optuna.storages.BaseStorage:
-    """Return the storage that `--storage` names."""
-    need_optuna()
-    import optuna
-
-    kind, _, rest = url.partition(":")
-    with database_errors(url):
-        if kind == "journal":
-            from optuna.storages.journal import JournalFileBackend
-
-            _check_folder(url, Path(rest))
-            return optuna.storages.JournalStorage(JournalFileBackend(rest))
-        address = url if "://" in url else f"sqlite:///{url}"
-        if address.startswith("sqlite:///"):
-            _check_folder(url, Path(address.removeprefix("sqlite:///")))
-        elif address.startswith(("postgresql://", "postgres://")):
-            _need_psycopg()
-            address = "postgresql+psycopg://" + address.partition("://")[2]
-        elif not address.startswith("postgresql+psycopg://"):
-            raise DeltakwtError(
-                f"--storage {mask_passwords(url)}: give a SQLite file, postgresql://... or"
-                " journal:FILE"
-            )
-        # A server that was restarted since the last query costs a new connection, not the run.
-        return optuna.storages.RDBStorage(address, engine_kwargs={"pool_pre_ping": True})
-
-
-def _check_folder(url: str, file: Path) -> None:
-    if not file.parent.is_dir():
-        raise DeltakwtError(f"--storage {mask_passwords(url)}: no such folder {file.parent}")
-
-
-def _need_psycopg() -> None:
-    try:
-        import psycopg  # noqa: F401
-    except ImportError:
-        raise MissingExtra("PostgreSQL storage", "tune") from None
-
-
-def open_study(url: str, name: str, facts: dict[str, Any], *, join: bool) -> optuna.Study:
-    """Create the study or continue it. `facts` (model, clips, mix, sites) must equal its own.
-
-    With `join` the study must exist.
-    """
-    storage = open_storage(url)
-    import optuna
-
-    with database_errors(url):
-        try:
-            if join:
-                study = optuna.load_study(study_name=name, storage=storage)
-            else:
-                study = optuna.create_study(
-                    study_name=name,
-                    storage=storage,
-                    directions=["minimize", "minimize"],
-                    load_if_exists=True,
-                )
-        except KeyError:
-            known = ", ".join(sorted(optuna.get_all_study_names(storage))) or "none"
-            raise DeltakwtError(
-                f"--join {name}: no such study in {mask_passwords(url)} (there: {known})"
-            ) from None
-        _check_facts(study, name, facts, created=not join)
-    return study
-
-
-def _check_facts(study: optuna.Study, name: str, facts: dict[str, Any], created: bool) -> None:
-    theirs = study.user_attrs.get(FACTS)
-    if theirs is None:
-        if study.get_trials(deepcopy=False) or not created:
-            raise DeltakwtError(f"study {name}: is not a study of deltakwt; choose another --study")
-        study.set_user_attr(FACTS, facts)
-        return
-    for key, value in facts.items():
-        if theirs.get(key) != value:
-            raise DeltakwtError(
-                f"study {name}: is of another {key} ({theirs.get(key)}, here {value});"
-                " give the same, or choose another --study"
-            )
-
-
-@contextmanager
-def database_errors(url: str) -> Iterator[None]:
-    """Turn every failure of a database into one line without passwords."""
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (SQLAlchemyError, StorageInternalError, OSError) as error:
-        raise _failed(url, error.__cause__ or error) from None
-    except ValueError as error:  # a port that is no number, a password that cannot be decoded
-        if "://" not in url:
-            raise
-        raise _failed(url, error) from None
-
-
-def _failed(url: str, cause: BaseException) -> StorageFailed:
-    # Without the original exception: its message may hold the password.
-    reason = " ".join(mask_passwords(str(cause), url).split()).partition(" (Background on")[0]
-    return StorageFailed(
-        f"--storage {mask_passwords(url)}: the database cannot be used ({reason[:200]});"
-        " finished trials are stored in it: run the same command again to continue"
-    )
 
 
 def parse_sites(text: str, option: str = "--sites") -> tuple[str, ...]:
@@ -278,38 +151,46 @@ def search(
     progress: Progress = lambda done, total: None,
 ) -> None:
     """Add trials until the study has `options.trials`, alone or beside other workers."""
-    import optuna
-
-    with database_errors(url):
+    with database(url):
         if not study.get_trials(deepcopy=False):
             for start in starting_points(options.sites, options.front_end):
                 study.enqueue_trial(start, skip_if_exists=True)
-        while (done := finished(study)) < options.trials:
-            progress(done, options.trials)
-            trial = study.ask()
-            try:
-                _run_trial(study, trial, evaluator, options)
-            except BaseException:
-                # After a signal the trial may have ended already, and the database may be lost.
-                with suppress(Exception):
-                    study.tell(trial, state=optuna.trial.TrialState.FAIL)
-                raise
-        progress(min(done, options.trials), options.trials)
+        done = finished(study)
+    while done < options.trials:
+        progress(done, options.trials)
+        with database(url) as signals:
+            _run_trial(study, evaluator, options, signals)
+            done = finished(study)
+    progress(min(done, options.trials), options.trials)
 
 
 def _run_trial(
-    study: optuna.Study, trial: optuna.Trial, evaluator: Evaluator, options: SearchOptions
+    study: optuna.Study, evaluator: Evaluator, options: SearchOptions, signals: DeferredSignals
 ) -> None:
-    setting = suggest(trial, options.sites, options.front_end)
-    front = [(t.values[0], t.values[1]) for t in complete(study) if t.user_attrs["whole"]]
-    measurement = race(evaluator, setting, options, pareto(front, lambda v: v))
-    trial.set_user_attr("setting", setting.to_json())
-    trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
-    trial.set_user_attr("clips", len(measurement))
-    trial.set_user_attr("whole", len(measurement) == options.clips)
-    trial.set_user_attr("loss", measurement.loss)
-    trial.set_user_attr("macs", measurement.macs)
-    study.tell(trial, [measurement.search_loss, cost_of(measurement, options.cost)])
+    """Run one trial. A signal can interrupt the measurement, but no query."""
+    import optuna
+
+    trial = study.ask()
+    try:
+        setting = suggest(trial, options.sites, options.front_end)
+        front = [(t.values[0], t.values[1]) for t in complete(study) if t.user_attrs["whole"]]
+        with signals.allowed():
+            measurement = race(evaluator, setting, options, pareto(front, lambda v: v))
+        facts = {
+            "setting": setting.to_json(),
+            "worker": f"{socket.gethostname()}:{os.getpid()}",
+            "clips": len(measurement),
+            "whole": len(measurement) == options.clips,
+            "loss": measurement.loss,
+            "macs": measurement.macs,
+        }
+        for name, value in facts.items():
+            trial.set_user_attr(name, value)
+        study.tell(trial, [measurement.search_loss, cost_of(measurement, options.cost)])
+    except BaseException:
+        with suppress(Exception):  # the database may be lost
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        raise
 
 
 def complete(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:

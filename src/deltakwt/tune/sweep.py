@@ -26,7 +26,8 @@ from deltakwt.tune.goals import pareto
 from deltakwt.tune.measure import Evaluator, Measurement
 from deltakwt.tune.pool import Progress
 from deltakwt.tune.refine import adjusted
-from deltakwt.tune.search import make_sampler, need_optuna, starting_points, suggest
+from deltakwt.tune.search import make_sampler, starting_points, suggest
+from deltakwt.tune.storage import need_optuna
 
 CLASS_SHARES = (0.72, 1.44)  # of the mean: 6 to 12 clips per class when 100 are 12 classes
 MOST_FRONT = 12  # settings that are measured on the full set

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltakwt.core.model import Model
 from deltakwt.core.setting import SITES, FrontEndSetting, Setting
-from deltakwt.tune.cost import CostModel
+from deltakwt.evaluate.cost import CostModel
 from deltakwt.tune.goals import (
     NAMED,
     Candidate,
@@ -30,14 +30,13 @@ from deltakwt.tune.refine import EVEN_STEPS, Slopes, Walk, walk
 from deltakwt.tune.search import (
     SearchOptions,
     cost_of,
-    database_errors,
     finished,
     knees,
     make_sampler,
-    open_study,
     search,
     searched_front,
 )
+from deltakwt.tune.storage import database, open_study
 from deltakwt.weights.folder import load_weights
 from deltakwt.weights.registry import resolve
 
@@ -131,7 +130,7 @@ def run_search(
     """Run stage 1, alone or as one of many workers, and return the study."""
     facts = study_facts(model, evaluator.pool, options)
     study = open_study(options.storage, options.study, facts, join=join)
-    with database_errors(options.storage):
+    with database(options.storage):
         # A resumed or joined study must not draw the same settings a second time.
         study.sampler = make_sampler(options.seed + finished(study) + (os.getpid() if join else 0))
     stage = SearchOptions(
@@ -197,7 +196,7 @@ def refine(
     study: optuna.Study, evaluator: Evaluator, options: TuningOptions, progress: StageProgress
 ) -> list[Walk]:
     """Run stage 2 from the best starts; steps that the study has are not repeated."""
-    with database_errors(options.storage):
+    with database(options.storage):
         walks = [Walk(start) for start in knees(study, WALKS)]
         for one in walks:
             one.load(study)
@@ -210,7 +209,7 @@ def refine(
                 if setting is None:
                     break
                 one.path.append(setting)
-                with database_errors(options.storage):
+                with database(options.storage):
                     one.store(study)
     return walks
 
