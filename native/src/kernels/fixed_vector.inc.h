@@ -23,9 +23,10 @@
  *   q_zero q_add_squares(q, a) q_total(q)  sum of all squares, 64 bits
  *   s_pair(p) s_add_products(s, x, w) s_narrow(low, high, shift)   see embed
  *   v_scaled(a, b, shift)  a b / 2^shift, rounded and saturated
- *   p_load p_store p_set p_zero p_q15 p_sum   the same for products, in vectors vp of PER_WIDE
- * LANES p_first(a)             its first LANES values p_max_size(p, a)       v_max_size for all of
- * its values w_load w_store w_set w_q15 w_max   the same for v8, eight values of 16 bits
+ *   p_load p_store p_set p_zero p_q15 p_sum   the same for products, in vectors vp of PER_WIDE vi
+ *   p_first(a)             its first LANES values
+ *   p_max_size(p, a)       v_max_size for all of its values
+ *   w_load w_store w_set w_q15 w_max   the same for v8, eight values of 16 bits
  *   w_zip_low(a, b) w_zip_high(a, b)   a0 b0 a1 b1 a2 b2 a3 b3 and a4 b4 .. a7 b7
  */
 #include "../fixed/fixed.h"
