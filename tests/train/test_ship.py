@@ -75,7 +75,8 @@ def test_silence_is_favoured_as_far_as_no_right_word_is_lost(
     words = draw(shared / "data" / "speech_commands_test_set_v0.02", limit=120)
     model = load(arm_kwt1, arithmetic="float")
     model.setting = "dense"
-    bias = ship.spare_bias(model.engine, words, model.labels)
+    logits, true = ship._validation_logits(model.engine, words, model.labels)
+    bias = ship.spare_bias(logits, true, model.labels)
     assert 0 < bias <= ship.MOST_BIAS
     before = evaluate(model, words).confusion
     weights = load_weights(arm_kwt1)
@@ -83,6 +84,16 @@ def test_silence_is_favoured_as_far_as_no_right_word_is_lost(
     save_folder(tmp_path / "favours", weights)
     after = evaluate(load(tmp_path / "favours", arithmetic="float"), words).confusion
     assert after.diagonal().sum() >= before.diagonal().sum()
+
+
+def test_unknown_words_are_lowered_as_is_best_for_the_validation_clips() -> None:
+    """Two clips of "yes" become right below -0.4 and -1.1, one unknown word is lost at -2.1."""
+    logits = np.zeros((4, 12), np.float32)
+    logits[:, 2] = 5.0
+    logits[:, 1] = [5.4, 6.1, 7.1, 4.0]
+    true = np.array([2, 2, 1, 2])
+    assert ship.unknown_bias(logits, true, LABELS) == -1.75  # the middle of -1.25 to -2.0
+    assert ship.unknown_bias(logits[3:], true[3:], LABELS) == -1.25  # no matter: the middle of all
 
 
 def test_noise_is_mixed_at_the_stated_ratio() -> None:
@@ -124,6 +135,7 @@ def test_the_card_states_training_accuracy_reliability_sources_and_limits(
     then["speech_accepts"] = 0.0123
     calibration = {"temperature": 0.8, "error": 0.0111, "error_before": 0.0999, "clips": 5000}
     stored = {"half": True, "runs": [first, then, {}], "silence_bias": 1.25}
+    stored |= {"unknown_bias": -0.75}
     stored |= {"calibration": calibration, "sources": [{"name": "ESC-50", "licence": "CC0"}]}
     log = "run,epoch,loss,validation,rate\n1,1,2.0,0.5,0.001\n"
     commands = ["deltakwt train --out first", "deltakwt train --from first"]
@@ -131,7 +143,13 @@ def test_the_card_states_training_accuracy_reliability_sources_and_limits(
     expected = (
         *("97.50%", "12.3%", "43.2%", "as recorded", "arm-kwt-1", "`_silence_`"),
         *(*commands, "Seed 7", "first 12%", "`0.1_0.2`", "3.0 hours", "75% of the clips"),
-        *("1.25 was added", "1.11%", "9.99%", "1.23% of the validation cuts of running speech"),
+        *(
+            "0.75 was subtracted from the logit of unknown",
+            "1.25 was added",
+            "1.11%",
+            "9.99%",
+            "1.23% of the validation cuts of running speech",
+        ),
         *("- Speech Commands: CC BY 4.0; https://a.b (words)", "- ESC-50: CC0"),
         "- talk: licence not stated (speech)",
     )

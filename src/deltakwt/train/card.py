@@ -61,8 +61,9 @@ def _training(commands: Sequence[str], stored: Facts, log: str) -> str:
         "\n```\n" + "\n\n".join(commands) + "\n```\n\n" + described + "\n\n"
         f"Training took {hours:.1f} hours. Only speakers of the training split were"
         " used. The weights were chosen on validation data. At the end"
-        f" {stored['silence_bias']:g} was added to the logit of silence, which costs no word of the"
-        " validation clips.\n"
+        f" {-stored['unknown_bias']:g} was subtracted from the logit of unknown words, which gives"
+        f" the most right validation clips, and {stored['silence_bias']:g} was added to the logit"
+        " of silence, which costs no word of them.\n"
     )
     if not rows:
         return text

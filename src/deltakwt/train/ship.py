@@ -61,7 +61,8 @@ SETTINGS = tuple(
     for name, thresholds in THRESHOLDS.items()
     for front_end in (PLAIN, SMOOTHED)
 )
-MOST_BIAS = 1.5
+MOST_BIAS = 1.5  # of silence
+BIASES = [-n / 4 for n in range(11)]  # of unknown words
 SPEECH_CUTS = 3000
 WIDTH_CLIPS = 60
 SNR_DB = (None, 20, 15, 10, 5, 0)  # None: as recorded
@@ -78,7 +79,8 @@ def store(
     """Write the last run's weights to `target`, as float16 if the test confusions stay the same.
 
     A run that is not calibrated yet is calibrated on the validation clips and on the validation
-    speakers of `speech`. Then silence is favoured as far as that costs no validation word.
+    speakers of `speech`. Then the logit of unknown words is lowered as is best for the validation
+    clips, and that of silence is raised as far as this costs no validation word.
     """
     weights = load_folder(runs[-1])
     facts = [_without_paths(load_folder(run).training) for run in runs]
@@ -88,10 +90,20 @@ def store(
         calibration = _calibrate(weights, validation, speech)
         for name in ("head.weight", "head.bias"):
             tensors[name] = tensors[name] / np.float32(calibration["temperature"])
-    bias = spare_bias(Engine(weights.config, tensors), validation, weights.config.labels)
+    labels = weights.config.labels
+    logits, true = _validation_logits(Engine(weights.config, tensors), validation, labels)
+    lowered = unknown_bias(logits, true, labels)
+    logits[:, labels.index(UNKNOWN)] += lowered
+    raised = spare_bias(logits, true, labels)
     tensors["head.bias"] = tensors["head.bias"].copy()
-    tensors["head.bias"][weights.config.labels.index(SILENCE)] += bias
-    training = {"runs": facts, "silence_bias": bias, "calibration": calibration}
+    tensors["head.bias"][labels.index(UNKNOWN)] += lowered
+    tensors["head.bias"][labels.index(SILENCE)] += raised
+    training = {
+        "runs": facts,
+        "silence_bias": raised,
+        "unknown_bias": lowered,
+        "calibration": calibration,
+    }
     if weights.config.heads > 1:
         width = _width(Weights(weights.config, tensors), tests[0].root)
         training |= {"width": width, "independent": width["independent"]}
@@ -132,20 +144,42 @@ def _width(weights: Weights, test_set: Path) -> Facts:
     return measure_width(model, sounds).to_json()
 
 
-def spare_bias(engine: Engine, validation: Manifest, labels: tuple[str, ...]) -> float:
+def _validation_logits(
+    engine: Engine, validation: Manifest, labels: tuple[str, ...]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return dense logits (n, labels) of the validation clips, and their labels (n,)."""
+    logits, true = [], []
+    for part, sounds in batches(validation, 512, 2, _unreadable):
+        logits.append(engine.batch(sounds).logits)
+        true += [labels.index(clip.label) for clip in part]
+    return np.concatenate(logits), np.array(true)
+
+
+def unknown_bias(
+    logits: NDArray[np.float32], true: NDArray[np.int64], labels: tuple[str, ...]
+) -> float:
+    """Return what to add to the logit of unknown words for the most right answers.
+
+    A model that learned to reject speech is shown far more unknown words than a user says. The
+    result is a multiple of a quarter, from -2.5 to 0; of equally good ones the middle.
+    """
+    unknown = np.eye(len(labels), dtype=np.float32)[labels.index(UNKNOWN)]
+    right = [int(((logits + b * unknown).argmax(axis=1) == true).sum()) for b in BIASES]
+    best = np.flatnonzero(np.array(right) == max(right))
+    return BIASES[int(best[len(best) // 2])]
+
+
+def spare_bias(
+    logits: NDArray[np.float32], true: NDArray[np.int64], labels: tuple[str, ...]
+) -> float:
     """Return how much can be added to the logit of silence before a right answer is lost.
 
     The result is a multiple of a quarter, at most 1.5.
     """
-    least = MOST_BIAS
     silence = labels.index(SILENCE)
-    for part, sounds in batches(validation, 512, 2, _unreadable):
-        true = np.array([labels.index(clip.label) for clip in part])
-        logits = engine.batch(sounds).logits
-        right = (logits.argmax(axis=1) == true) & (true != silence)
-        margins = logits.max(axis=1) - logits[:, silence]
-        least = min([least, *margins[right].tolist()])
-    return int(4 * least) / 4
+    right = (logits.argmax(axis=1) == true) & (true != silence)
+    margins = (logits.max(axis=1) - logits[:, silence])[right]
+    return int(4 * min([MOST_BIAS, *margins.tolist()])) / 4
 
 
 def _without_paths(training: Facts) -> Facts:
