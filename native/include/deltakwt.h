@@ -242,6 +242,7 @@ typedef struct {
      * At most DK_MOST_SPAN. */
     uint32_t span;
     const float *needed;
+    const float *bias; /* (labels): added to the logits of every window; NULL: nothing */
 } dk_stream_options;
 
 typedef struct {

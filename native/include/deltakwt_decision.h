@@ -21,6 +21,7 @@ typedef struct {
     uint32_t patience;        /* windows in which a better candidate replaces the first */
     uint32_t refractory;      /* windows after a word that cannot hold another one */
     const float *on;          /* (labels): smoothed posterior of a candidate; 2: not a word */
+    float unknown_bias;       /* added to the logit of "_unknown_" in a stream */
 } dk_decision;
 
 /* A word in a stream. Positions are samples since the start of the stream. */

@@ -28,7 +28,8 @@ typedef struct {
     uint32_t is_smooth, hop, onset, outliers;
     float reuse, possible, off;
     uint32_t smooth, patience, refractory;
-    uint32_t text_size, reserved;
+    uint32_t text_size;
+    float unknown_bias;
     uint64_t text, on, thresholds, weights; /* offsets */
 } header;
 
@@ -148,7 +149,7 @@ static int is_rule(const header *h) {
     return h->hop - 1 < 100 && h->onset - 1 < h->frames && h->outliers <= 10000 &&
            h->reuse >= 0.0f && h->reuse <= FLT_MAX && h->possible >= 0.0f && h->possible <= 1.0f &&
            h->off > 0.0f && h->off <= 1.0f && h->smooth - 1 < 100 && h->patience <= 100 &&
-           h->refractory <= 6000;
+           h->refractory <= 6000 && h->unknown_bias >= -20.0f && h->unknown_bias <= 20.0f;
 }
 
 dk_status dk_model_read(const void *data, size_t size, dk_stored_model *model) {
@@ -168,7 +169,7 @@ dk_status dk_model_read(const void *data, size_t size, dk_stored_model *model) {
     m.front_end.floor = h.floor;
     m.front_end.quantile = h.quantile;
     if (dk_check_front_end(&m.front_end) || h.is_smooth > 1 ||
-        h.flags > (HAS_THRESHOLDS | IS_FIXED) || h.reserved || !is_rule(&h))
+        h.flags > (HAS_THRESHOLDS | IS_FIXED) || !is_rule(&h))
         return DK_BAD_FILE;
     if (!is_inside(&h, h.text, h.text_size, 1, 1) || !is_inside(&h, h.on, c.labels, 4, 4) ||
         !is_inside(&h, h.thresholds, h.flags & HAS_THRESHOLDS ? sites : 0, 4, 4) ||
@@ -186,8 +187,9 @@ dk_status dk_model_read(const void *data, size_t size, dk_stored_model *model) {
     else
         m.weights = (const float *)(base + h.weights);
     const dk_decision rule = {
-        h.hop, h.onset,  h.outliers, h.reuse,      h.possible,
-        h.off, h.smooth, h.patience, h.refractory, (const float *)(base + h.on)};
+        h.hop,         h.onset,  h.outliers, h.reuse,      h.possible,
+        h.off,         h.smooth, h.patience, h.refractory, (const float *)(base + h.on),
+        h.unknown_bias};
     m.decision = rule;
     if (!is_between(rule.on, c.labels, FLT_MIN, 2.0f) ||
         (m.thresholds && !is_between(m.thresholds, sites, -1.0f, FLT_MAX)) ||

@@ -33,6 +33,7 @@ struct dk_spotter {
     float *last;       /* (labels): logits of the last window */
     float *posteriors; /* (labels): posterior from which a window holds a word */
     float *needed;     /* (labels): least posterior of a window with which the mean can fire */
+    float *bias;       /* (labels): added to the logits of a stream */
     const float **tensors;
     void *memory[3]; /* of the front end, the model and the runner */
     void *scratch;   /* of a clip */
@@ -67,6 +68,7 @@ static dk_spotter *lay_out(dk_arena *arena, const dk_stored_model *m, dk_spotter
     s->last = dk_take_floats(arena, c->labels);
     s->posteriors = dk_take_floats(arena, c->labels);
     s->needed = dk_take_floats(arena, c->labels);
+    s->bias = dk_take_floats(arena, c->labels);
     s->tensors = (const float **)dk_take(arena, dk_tensor_count(c), sizeof *s->tensors);
     lay_out_decider(&s->decider, arena, m);
     s->memory[0] = dk_take(arena, 1, dk_frontend_size());
@@ -117,11 +119,14 @@ static dk_status init_parts(dk_spotter *s, dk_isa isa) {
     const dk_stored_model *m = s->stored;
     const dk_config *c = &m->config;
     const dk_decision *rule = &m->decision;
-    for (uint32_t i = 0; i < c->labels; i++)
+    for (uint32_t i = 0; i < c->labels; i++) {
         s->posteriors[i] = rule->on[i] > 1.0f ? 2.0f : rule->possible;
+        s->bias[i] = strcmp(dk_model_label(m, i), "_unknown_") ? 0.0f : rule->unknown_bias;
+    }
     const uint32_t span = find_needed(rule, c, s->needed);
-    const dk_stream_options options = {m->front_end,   rule->hop,     rule->reuse, rule->onset,
-                                       rule->outliers, s->posteriors, span,        s->needed};
+    const dk_stream_options options = {m->front_end, rule->hop,      rule->reuse,
+                                       rule->onset,  rule->outliers, s->posteriors,
+                                       span,         s->needed,      s->bias};
     dk_decider_start(&s->decider);
     dk_status status = dk_frontend_init(s->memory[0], dk_frontend_size(), isa, &s->frontend);
     if (status) return status;

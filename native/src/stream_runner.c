@@ -69,6 +69,7 @@ static dk_status run(dk_stream_runner *runner, const float *features, uint32_t b
     dk_status status = runner->model
                            ? run_float(runner, features, back, logits)
                            : run_fixed(runner, features, back, logits, &counts->saturated);
+    for (uint32_t i = 0; i < runner->config->labels; i++) logits[i] += runner->bias[i];
     counts->computed++;
     runner->is_computed[back] = 1;
     for (uint32_t i = 0; i < runner->config->layers * DK_PRODUCTS; i++) counts->macs += macs[i];

@@ -16,6 +16,7 @@ static dk_stream_runner *lay_out(dk_arena *arena, const dk_config *c, int is_fix
     runner->logits = dk_take_floats(arena, c->labels);
     runner->word_posteriors = dk_take_floats(arena, c->labels);
     runner->needed = dk_take_floats(arena, c->labels);
+    runner->bias = dk_take_floats(arena, c->labels);
     runner->history = dk_take_floats(arena, DK_HISTORY * window);
     runner->older = dk_take_floats(arena, window + DK_PAD);
     runner->macs = (int64_t *)dk_take(arena, DK_MOST_SPAN * products, sizeof(int64_t));
@@ -69,6 +70,7 @@ static dk_status start(dk_stream_runner *runner, const dk_config *c, const dk_fr
     memcpy(runner->word_posteriors, options->word_posteriors, c->labels * sizeof(float));
     runner->span = options->span;
     if (options->span) memcpy(runner->needed, options->needed, c->labels * sizeof(float));
+    for (uint32_t i = 0; i < c->labels; i++) runner->bias[i] = options->bias ? options->bias[i] : 0;
     dk_window_init(&runner->window, c->frames, options->hop, runner->ring, runner->computed);
     runner->window.reuse = options->reuse;
     runner->window.onset = options->onset;

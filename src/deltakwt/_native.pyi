@@ -75,6 +75,7 @@ class FloatStreamRunner(StreamRunner):
         word_posteriors: NDArray[np.float32],
         span: int,
         needed: NDArray[np.float32],
+        bias: NDArray[np.float32],
     ) -> None: ...
 
 class FixedModel:
@@ -135,4 +136,5 @@ class FixedStreamRunner(StreamRunner):
         word_posteriors: NDArray[np.float32],
         span: int,
         needed: NDArray[np.float32],
+        bias: NDArray[np.float32],
     ) -> None: ...

@@ -29,7 +29,7 @@ def export_of(model: str, kind: str, **changes: object) -> Export:
         "tensors": weights.tensors,
         "kind": kind,
         "setting": SETTING,
-        "decision": Decision(on=0.6, off=0.3),
+        "decision": Decision(on=0.6, off=0.3, unknown_bias=0.75),
         "scales": find_scales(resolve(model), weights),
     }
     return Export(**(values | changes))  # type: ignore[arg-type]

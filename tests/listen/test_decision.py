@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltakwt.core.errors import DeltakwtError
+from deltakwt.evaluate.stress import decide
 from deltakwt.listen.decision import (
     Decider,
     Decision,
     WindowEvent,
-    decide,
     posteriors,
     smooth_stream,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,12 +15,15 @@ from listen.speech import Speech
 from numpy.typing import NDArray
 
 import deltakwt
+from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.core.setting import Thresholds
 from deltakwt.listen import Decision, Event, SecondStage, Spotter
 from deltakwt.listen.pcm import RecentSound
 from deltakwt.listen.spotter import KEPT_SECONDS, MAX_WAITING
+from deltakwt.weights.folder import load_weights
+from deltakwt.weights.registry import resolve
 
 THRESHOLDS = Thresholds.parse("0.2_0.2_0.2_0.05_0.001_0.05_0.2_0.05")
 DECISION = Decision(on=0.6, off=0.3, smooth=2, patience=1, refractory=1.1)
@@ -41,6 +45,22 @@ def all_events(
 @pytest.fixture(scope="module")
 def expected(model: Model, speech: Speech) -> list[Event]:
     return all_events(spotter(model), speech.sound, 1_600)
+
+
+def test_a_stream_adds_a_bias_to_the_logit_of_unknown_words(trained: str, speech: Speech) -> None:
+    """What the decision adds is what the model's head has less: the same words, scores, times."""
+    plain = load_weights(resolve(trained))
+    lower = dict(plain.tensors)
+    lower["head.bias"] = lower["head.bias"] - np.eye(1, len(plain.config.labels), 1)[0] * 1.5
+    found = []
+    for tensors, bias in ((plain.tensors, 0.5), (lower, 2.0), (plain.tensors, 6.0)):
+        model = Model(plain.config, Engine(plain.config, tensors))
+        listener = spotter(model, decision=replace(DECISION, unknown_bias=bias))
+        found.append(all_events(listener, speech.sound, 1_600))
+    as_before, folded, cautious = found
+    assert [(e.label, e.time) for e in folded] == [(e.label, e.time) for e in as_before]
+    assert [e.score for e in folded] == pytest.approx([e.score for e in as_before], abs=1e-4)
+    assert sum(e.score for e in cautious) < sum(e.score for e in as_before)
 
 
 def test_it_is_public() -> None:

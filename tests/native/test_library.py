@@ -159,7 +159,7 @@ def test_the_headers_are_cpp_too(prefix: Path, tmp_path: Path) -> None:
 def small(**changes: object) -> Export:
     setting = Setting(Thresholds.parse("0.1_0.1_0.1_0.05_0.001_0.05"), name="small")
     values = {"name": "small", "config": SMALL, "tensors": random_tensors(SMALL), "kind": "f32"}
-    values |= {"setting": setting, "decision": Decision()}
+    values |= {"setting": setting, "decision": Decision(unknown_bias=0.75)}
     return Export(**(values | changes))  # type: ignore[arg-type]
 
 

@@ -15,6 +15,7 @@ extern const dk_decision dk_rule;
 extern const float dk_feature_scales[DK_FEATURES]; /* of the features in 16 bits */
 extern const int32_t dk_reuse_steps[DK_FEATURES];  /* dk_rule.reuse in steps of each feature */
 extern const float dk_logit_step;                  /* the value of the integer 1 in the logits */
+extern const float dk_logit_biases[DK_LABELS];     /* added to the logits of a stream */
 extern const float
     dk_word_posteriors[DK_LABELS]; /* from which a window may hold a word; 2: never */
 

@@ -73,7 +73,8 @@ static void infer_window(void) {
     dk_infer(&dk_model_weights, &ram.work.infer, ram.features, ram.window.next, dk_thresholds,
              logits, ram.macs);
     dk_window_take(&ram.window);
-    for (uint32_t i = 0; i < DK_LABELS; i++) ram.logits[i] = (float)logits[i] * dk_logit_step;
+    for (uint32_t i = 0; i < DK_LABELS; i++)
+        ram.logits[i] = (float)logits[i] * dk_logit_step + dk_logit_biases[i];
 }
 
 static void add_row(const float *row) {

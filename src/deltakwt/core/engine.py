@@ -49,7 +49,7 @@ STAGES = (
 # What every native stream runner takes: front end, its setting, hop, reuse, onset, outliers,
 # word posteriors, span, needed.
 RunnerOptions = tuple[
-    _native.FrontEnd, bool, float, float, int, float, int, int, Floats, int, Floats
+    _native.FrontEnd, bool, float, float, int, float, int, int, Floats, int, Floats, Floats
 ]
 
 
@@ -234,6 +234,7 @@ class Engine:
         word_posteriors: ArrayLike,
         span: int = 0,
         needed: ArrayLike | None = None,
+        bias: ArrayLike | None = None,
     ) -> WindowRunner:
         """Return a runner for one stream that computes a window every `hop` frames.
 
@@ -245,6 +246,8 @@ class Engine:
         With a `span`, a word is only possible where in so many windows in a row a label reaches
         its value of `needed` (labels,). Windows on which no word can depend are not computed:
         they get the logits of an earlier one, up to `span` - 1 windows late.
+
+        `bias` (labels,) is added to the logits of every window.
         """
         frames = [whole(value, name) for value, name in ((hop, "hop"), (onset, "onset"))]
         with native_errors(self.name):
@@ -259,6 +262,7 @@ class Engine:
                 as_floats(word_posteriors, "word_posteriors"),
                 whole(span, "span"),
                 as_floats(word_posteriors if needed is None else needed, "needed"),
+                as_floats(np.zeros(len(self.config.labels)) if bias is None else bias, "bias"),
             )
         return WindowRunner(native, self.name)
 

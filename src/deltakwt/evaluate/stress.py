@@ -21,7 +21,7 @@ from deltakwt.core.setting import DENSE, Setting
 from deltakwt.evaluate.negatives import FalseAccepts, NegativeStream, pooled
 from deltakwt.evaluate.score import Score, score
 from deltakwt.evaluate.streams import PlannedStream
-from deltakwt.listen.decision import Decision, Event, decide, smooth_stream
+from deltakwt.listen.decision import Decider, Decision, Event, smooth_stream
 from deltakwt.listen.gate import GatedRunner
 from deltakwt.listen.runner import Reading, StreamRunner
 from deltakwt.listen.spotter import SecondStage, Spotter, decision_of
@@ -30,6 +30,14 @@ from deltakwt.plotting import plain_text, pyplot
 Progress = Callable[[float, float], None]  # seconds of sound done, seconds of all
 # Closer together where the curve bends. Models trained with label smoothing give at most 0.91.
 THRESHOLDS = (*(n / 50 for n in range(5, 40)), *(n / 200 for n in range(160, 200)))
+
+
+def decide(
+    means: NDArray[np.float32], labels: Sequence[str], decision: Decision, delay: int = 0
+) -> list[Event]:
+    """Return the events of a whole stream from the smoothed posteriors of its windows."""
+    found = Decider(decision, labels).push_smoothed(means)
+    return [one.event(labels, decision, delay) for one in found]
 
 
 @dataclass

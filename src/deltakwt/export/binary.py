@@ -38,8 +38,8 @@ ALIGNMENT = 64
 # magic, version, byte order, file size, CRC-32, header size
 START = struct.Struct("<8sIIQII")
 # shape (7) and flags; floor, quantile; smooth, hop, onset, outliers; reuse, possible, off; smoothed
-# windows, patience, refractory; text size, reserved; offsets of text, on, thresholds, weights
-REST = struct.Struct("<8I2d4I3f3I2I4Q")
+# windows, patience, refractory; text size, unknown_bias; offsets of text, on, thresholds, weights
+REST = struct.Struct("<8I2d4I3f3IIf4Q")
 
 
 def write_model_file(export: Export, path: Path) -> int:
@@ -90,7 +90,7 @@ def _rest(export: Export, text_size: int, offsets: list[int]) -> bytes:
         *(decision.hop_frames, decision.compare_frames, decision.outliers_allowed),
         *(decision.reuse, POSSIBLE_WORD, decision.off),
         *(decision.smooth, decision.patience, decision.refractory_windows),
-        *(text_size, 0),
+        *(text_size, decision.unknown_bias),
         *offsets,
     )
 

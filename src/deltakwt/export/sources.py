@@ -132,7 +132,9 @@ def profile_source(export: Export) -> str:
     on = decision.thresholds(export.config.labels)
     possible = np.where(on <= 1, POSSIBLE_WORD, 2.0)
     parts.append(f"static const float on[DK_LABELS] = {{{', '.join(map(number, on))}}};")
-    parts.append(f"const dk_decision dk_rule = {{{', '.join(_rule(decision))}, on}};")
+    parts.append(f"const dk_decision dk_rule = {{{', '.join(_rule(decision))}}};")
+    biases = ", ".join(map(number, decision.biases(export.config.labels)))
+    parts.append(f"const float dk_logit_biases[DK_LABELS] = {{{biases}}};")
     posteriors = ", ".join(map(number, possible))
     parts.append(f"const float dk_word_posteriors[DK_LABELS] = {{{posteriors}}};\n")
     parts += _formats(export)
@@ -153,11 +155,12 @@ def _formats(export: Export) -> list[str]:
 
 
 def _rule(decision: Decision) -> list[str]:
-    """Return the members of the core's struct dk_decision before `on`, in their order."""
+    """Return the members of the core's struct dk_decision, in their order."""
     return [
         *map(str, (decision.hop_frames, decision.compare_frames, decision.outliers_allowed)),
         *map(number, (decision.reuse, POSSIBLE_WORD, decision.off)),
         *map(str, (decision.smooth, decision.patience, decision.refractory_windows)),
+        *("on", number(decision.unknown_bias)),
     ]
 
 

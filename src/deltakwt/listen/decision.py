@@ -4,7 +4,8 @@ The rule is small, so that it can be written in C and give the same words
 (native/src/decider.c). All numbers are float32 unless said otherwise, and `+` is done in the
 order written. w counts the windows from 0; n is `smooth`.
 
-1. Posterior: m = max(l); e_i = float32(exp(double(l_i - m))); sum = e_0 + e_1 + ...; p_i = e_i/sum.
+1. Posterior: the runner has added `unknown_bias` to the logit of "_unknown_"; m = max(l);
+   e_i = float32(exp(double(l_i - m))); sum = e_0 + e_1 + ...; p_i = e_i/sum.
 2. Smoothing: s = (p[w-n+1] + ... + p[w]) / n, oldest first. At the start of a stream the mean is
    over the windows that exist: s = (p[0] + ... + p[w]) / (w + 1) while w + 1 < n.
 3. A word whose s falls below `off` is armed (again). Labels that begin with "_" are not words.
@@ -33,7 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.core.config import CLIP_SAMPLES, FRAMES, HOP_SAMPLES, SAMPLE_RATE
+from deltakwt.core.config import CLIP_SAMPLES, FRAMES, HOP_SAMPLES, SAMPLE_RATE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 
 FRAMES_PER_SECOND = SAMPLE_RATE // HOP_SAMPLES
@@ -75,6 +76,7 @@ class Decision:
     off: float = 0.4  # smoothed posterior below which a word has ended
     patience: int = 1  # windows to wait after the first candidate for a better one
     refractory: float = 1.0  # seconds after an event without another one
+    unknown_bias: float = 0.0  # added to the logit of "_unknown_": it is likelier than in clips
     words: Mapping[str, float] = field(default_factory=dict)  # `on` of single words
 
     def __post_init__(self) -> None:
@@ -91,6 +93,7 @@ class Decision:
             "off": 0 < self.off <= self.on,
             "patience": 0 <= self.patience <= 100,
             "refractory": 0 <= self.refractory <= 60,
+            "unknown_bias": -20 <= self.unknown_bias <= 20,
             "words": all(0 < on <= 1 for on in self.words.values()),
         }
         for name, good in checks.items():
@@ -123,6 +126,10 @@ class Decision:
             [2 if label.startswith("_") else self.words.get(label, self.on) for label in labels],
             np.float32,
         )
+
+    def biases(self, labels: Sequence[str]) -> NDArray[np.float32]:
+        """Return (labels,): what is added to the logits of every window."""
+        return np.array([self.unknown_bias * (label == UNKNOWN) for label in labels], np.float32)
 
     def needed(self, labels: Sequence[str]) -> NDArray[np.float32] | None:
         """Return (labels,): what each of `smooth` posteriors needs, if their mean reaches `on`."""
@@ -164,6 +171,7 @@ _RANGES = {
     "off": "must be above 0 and at most `on`",
     "patience": "must be 0 to 100 windows",
     "refractory": "must be 0 to 60 seconds",
+    "unknown_bias": "must be -20 to 20",
     "words": "each must be above 0 and at most 1",
 }
 
@@ -335,14 +343,6 @@ class Decider:
         self._candidate = known
         self._idle = self._idle and known is None
         return []
-
-
-def decide(
-    means: NDArray[np.float32], labels: Sequence[str], decision: Decision, delay: int = 0
-) -> list[Event]:
-    """Return the events of a whole stream from the smoothed posteriors of its windows."""
-    found = Decider(decision, labels).push_smoothed(means)
-    return [one.event(labels, decision, delay) for one in found]
 
 
 def smooth_stream(logits: NDArray[np.float32], smooth: int) -> NDArray[np.float32]:

@@ -42,7 +42,8 @@ class GatedRunner(BaseRunner):
         self._model, self._macs = model, 0
         self._every = max(1, min(EVERY, FRAMES_PER_SECOND // decision.hop_frames))
         hop = self._every * decision.hop_frames / FRAMES_PER_SECOND
-        self._gate = StreamRunner(gate, gate.setting, replace(decision, hop=hop))
+        self._gate = StreamRunner(gate, gate.setting, replace(decision, hop=hop, unknown_bias=0.0))
+        self._bias = decision.biases(model.labels)
         self._words = _word_places(model)
         self._gate_words = _word_places(gate)
         if missing := {model.labels[i] for i in self._words} - set(gate.labels):
@@ -135,7 +136,7 @@ class GatedRunner(BaseRunner):
         found = engine.classify(sound, setting.front_end, setting.thresholds)
         self._macs += self.meter.dense_macs if found.macs is None else int(found.macs.sum())
         self.saturated += found.saturated
-        return found.logits
+        return found.logits + self._bias
 
 
 def _word_places(model: Model) -> list[int]:

@@ -204,6 +204,7 @@ class StreamRunner(BaseRunner):
             word_posteriors=possible,
             span=0 if needed is None else decision.smooth,
             needed=needed,
+            bias=decision.biases(model.labels),
         )
 
     @property
