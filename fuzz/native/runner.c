@@ -79,6 +79,7 @@ static dk_stream_options take_options(input *in, const dk_config *c, float *word
     o.front_end.smooth = kind % 2;
     o.front_end.floor = kind / 2 % 4;
     o.front_end.quantile = 0.5;
+    o.bias = kind / 8 % 2 ? words : NULL;
     o.hop = 1 + take_byte(in) % 8;
     o.onset = c->frames;
     o.reuse = 0.0f;

@@ -51,11 +51,17 @@ static dk_stored_model take_model(input *in) {
     m.front_end.quantile = (double)take_share(in);
     for (uint32_t i = 0; i < LABELS; i++) on[i] = fmaxf(take_share(in), 1e-6f);
     on[0] = 2.0f;
-    const dk_decision rule = {1u + take_byte(in) % 100, 1u + take_byte(in) % 98,
-                              take_short(in) % 10001u,  take_share(in),
-                              take_share(in),           fmaxf(take_share(in), 1e-6f),
-                              1u + take_byte(in) % 10,  take_byte(in) % 20u,
-                              take_byte(in) % 50u,      on};
+    const dk_decision rule = {1u + take_byte(in) % 100,
+                              1u + take_byte(in) % 98,
+                              take_short(in) % 10001u,
+                              take_share(in),
+                              take_share(in),
+                              fmaxf(take_share(in), 1e-6f),
+                              1u + take_byte(in) % 10,
+                              take_byte(in) % 20u,
+                              take_byte(in) % 50u,
+                              on,
+                              take_share(in)};
     m.decision = rule;
     return m;
 }

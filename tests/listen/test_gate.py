@@ -16,6 +16,7 @@ import deltakwt
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.listen import Decision, Event, Spotter
+from deltakwt.listen.spotter import decision_of
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,14 @@ def test_without_words_the_large_model_computes_nothing(large: Model, small: Mod
 def test_after_an_event_the_large_model_rests(large: Model, small: Model, speech: Speech) -> None:
     computed = []
     for refractory in (0.4, 0.9):
-        decision = Decision(on=0.6, off=0.3, smooth=2, patience=1, refractory=refractory)
+        decision = Decision(
+            smooth=2,
+            on=0.6,
+            off=0.3,
+            patience=1,
+            refractory=refractory,
+            unknown_bias=decision_of(large).unknown_bias,
+        )
         listener = Spotter(large, gate=small, decision=decision)
         words = [event.label for event in all_events(listener, speech.sound, 1_600)]
         assert words == list(speech.words)

@@ -168,18 +168,19 @@ FAST = Setting(
 
 def test_settings_side_by_side(model: Model, material: StreamMaterial, speech_folder: Path) -> None:
     stream = PlannedStream(material, SHORT)
+    decision = Decision(unknown_bias=decision_of(model).unknown_bias)
     negatives = [find_negatives(speech_folder)]
     seen: list[tuple[float, float]] = []
     results = stress(
         model,
         stream,
         [DENSE, FAST],
-        Decision(),
+        decision,
         negatives=negatives,
         second=lambda: SecondStage(model, "dense"),
         progress=lambda done, total: seen.append((done, total)),
     )
-    document = report(model, stream, Decision(), results, negatives, max_false=5.0)
+    document = report(model, stream, decision, results, negatives, max_false=5.0)
     dense, fast = document["settings"]
     assert [dense["setting"], fast["setting"]] == ["dense", "fast"]
     assert fast["front_end"]["smooth"] is True
@@ -202,7 +203,7 @@ def test_settings_side_by_side(model: Model, material: StreamMaterial, speech_fo
         assert one["at_max_false_accepts"]["max_false_accepts_per_hour"] == 5.0
     # The logits that were kept decide as the spotter did.
     kept = results[1].stream
-    assert kept.events_at(Decision(), smooth_stream(kept.logits, 3)) == kept.events
+    assert kept.events_at(decision, smooth_stream(kept.logits, 3)) == kept.events
 
 
 def test_curves_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
