@@ -51,7 +51,7 @@ def large_tag(path: Path, size: int = 200 << 20, count: int = 1) -> Path:
     with (path / "large.mp3").open("wb") as file:
         for _ in range(count):
             file.write(b"ID3\x03\0\0" + length + b"TIT2" + struct.pack(">I", size - 20) + b"\0\0")
-            file.seek(size - 10, 1)  # zeros that take no room on the disk
+            file.seek(size - 10, 1)  # a sparse file: no disk space is used
         file.write((path / "real.mp3").read_bytes())
     return path / "large.mp3"
 

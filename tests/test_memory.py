@@ -184,7 +184,7 @@ def not_finite(path: Path) -> Path:
     text = json.dumps(header).encode()
     with model_of(LARGE, path).open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + at)  # zeros that take no room on the disk
+        file.truncate(8 + len(text) + at)  # a sparse file: no disk space is used
         file.seek(-4, io.SEEK_END)
         file.write(struct.pack("<f", np.inf))
     return path

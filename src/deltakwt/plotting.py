@@ -1,4 +1,4 @@
-"""Matplotlib without a screen, for every command that draws."""
+"""Draw with Matplotlib into files; no display is needed. Every command that draws uses this."""
 
 from __future__ import annotations
 

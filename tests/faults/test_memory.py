@@ -26,7 +26,7 @@ main()
 """
 
 
-# A batch of 4,096 clips needs 262 MB, taken at once: the interpreter keeps what it needs.
+# A batch of 4,096 clips takes its 262 MB at once, so that memory for the interpreter is left.
 BATCH = """
 import resource, sys
 from pathlib import Path

@@ -92,7 +92,7 @@ def test_unknown_words_are_lowered_as_is_best_for_the_validation_clips() -> None
     logits[:, 2] = 5.0
     logits[:, 1] = [5.4, 6.1, 7.1, 4.0]
     true = np.array([2, 2, 1, 2])
-    assert ship.unknown_bias(logits, true, LABELS) == -1.75  # the middle of -1.25 to -2.0
+    assert ship.unknown_bias(logits, true, LABELS) == -1.75  # equally good: -1.25 to -2.0
     assert ship.unknown_bias(logits[3:], true[3:], LABELS) == -1.25  # no matter: the middle of all
 
 

@@ -245,7 +245,7 @@ def fixed_thresholds(config: Config, scales: Scales, thresholds: Thresholds) -> 
 
 
 def threshold_scales(config: Config, scales: Scales) -> NDArray[np.float64]:
-    """Return what thresholds are multiplied by to compare them with integers, (layers, 9)."""
+    """Return factors (layers, 9) that turn thresholds into integers of the compared tensors."""
     site_bits = {"softmax": (15,) * config.layers, "heads": scales.v, "mlp_hidden": scales.hidden}
     bits = [site_bits.get(site) or getattr(scales, site)[: config.layers] for site in ALL_SITES]
     factor: NDArray[np.float64] = 2.0 ** np.array(bits, np.float64).T  # (layers, 9)

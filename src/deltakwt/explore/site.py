@@ -111,7 +111,7 @@ class Site:
             yield name, read()
 
     def prepare(self) -> None:
-        """Prepare the first model in advance. An error is reported when the page asks for it."""
+        """Prepare the first model before the page asks for it; errors are reported when it does."""
         with suppress(DeltakwtError):
             self.files["models/0.dkw"]()
 

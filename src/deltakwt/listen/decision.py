@@ -259,7 +259,7 @@ class Decider:
         self._window = 0  # number of the next window
         self._armed = [True] * len(labels)
         self._first = [NEVER] * len(labels)  # since which window a word is at `off` or above
-        self._candidate: WindowEvent | None = None  # its `window` is the first candidate's
+        self._candidate: WindowEvent | None = None  # `window`: of the first candidate
         self.ready = 0  # the window at which the refractory time is over
         self._idle = True  # whether a window without a word changes nothing
         self._equal = 0  # number of newest windows that are equal to each other

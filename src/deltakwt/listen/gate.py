@@ -26,7 +26,7 @@ from deltakwt.listen.pcm import RecentSound
 from deltakwt.listen.runner import BaseRunner, StreamRunner, Usage
 
 EVERY = 3  # windows from one look of the small model to the next
-SUSPECTED = 0.3  # posterior of a word at which the gate opens
+SUSPECTED = 0.3  # the gate opens if the posterior of a word reaches this
 NOTHING = 30.0  # logit of the first label that is no word, in windows that are not computed
 LONGEST = 2 * CLIP_SAMPLES  # samples of one part; longer blocks are cut into parts
 
@@ -42,6 +42,7 @@ class GatedRunner(BaseRunner):
         self._model, self._macs = model, 0
         self._every = max(1, min(EVERY, FRAMES_PER_SECOND // decision.hop_frames))
         hop = self._every * decision.hop_frames / FRAMES_PER_SECOND
+        # The bias fits the large model's logits; those of the small one are used as they are.
         self._gate = StreamRunner(gate, gate.setting, replace(decision, hop=hop, unknown_bias=0.0))
         self._bias = decision.biases(model.labels)
         self._words = _word_places(model)

@@ -122,7 +122,7 @@ class RecentSound:
         self.total += len(samples)
 
     def cut(self, start: int, end: int) -> Samples:
-        """Return a copy of samples `start` to `end`, with zeros before the start of the stream."""
+        """Return a copy of samples `start` to `end`. Before the stream began they are zero."""
         oldest = self.total - self._used
         if not (isinstance(start, Integral) and isinstance(end, Integral)):
             raise DeltakwtError(f"samples {start!r} to {end!r}: must be whole numbers")

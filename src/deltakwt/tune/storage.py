@@ -122,7 +122,7 @@ def _check_facts(study: optuna.Study, name: str, facts: dict[str, Any], created:
 
 @contextmanager
 def database(url: str) -> Iterator[DeferredSignals]:
-    """Use a database. A failure becomes one line without passwords, and signals wait."""
+    """Turn failures of a database into one line without passwords; defer signals meanwhile."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
 
