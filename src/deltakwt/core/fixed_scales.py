@@ -59,7 +59,7 @@ def normalised(x: Floats, w: Mapping[str, Floats], name: str) -> Floats:
 
 
 def measure(config: Config, tensors: Mapping[str, Floats], clips: Floats) -> list[dict[str, Range]]:
-    """Run clips (n, frames, features) in float. Return the ranges of each layer, then those of x."""
+    """Run clips (n, frames, features) in float. Return the ranges by layer, then those of x."""
     ranges = [
         {
             name: Range()
