@@ -13,7 +13,7 @@ from deltakwt.archive.plan import find_files
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.cache import find_recordings
 from deltakwt.evaluate.negatives import find_negatives
-from deltakwt.tune.clips import load_recordings
+from deltakwt.evaluate.pool_clips import load_recordings
 
 
 def tone(rate: int, seconds: float = 1.0) -> np.ndarray:

@@ -22,6 +22,7 @@ from deltakwt.core.setting import (
     Setting,
     Thresholds,
 )
+from deltakwt.evaluate.pool import GROUPS, Mix, Pool
 from deltakwt.tune.goals import (
     Candidate,
     Goals,
@@ -33,7 +34,6 @@ from deltakwt.tune.goals import (
     pareto,
 )
 from deltakwt.tune.measure import Evaluator, Measurement, mcnemar, wilson
-from deltakwt.tune.pool import GROUPS, Mix, Pool
 from deltakwt.tune.refine import (
     Slopes,
     adjusted,

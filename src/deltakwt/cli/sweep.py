@@ -139,9 +139,9 @@ def sweep(arguments: SweepArguments) -> None:
 
 def _evaluator(model: Model, manifest: Manifest, name: str) -> Evaluator:
     """Return an evaluator in which every clip of the manifest counts the same."""
-    from deltakwt.tune.clips import load_pool
+    from deltakwt.evaluate.pool import Mix
+    from deltakwt.evaluate.pool_clips import load_pool
     from deltakwt.tune.measure import Evaluator
-    from deltakwt.tune.pool import Mix
 
     with progress(f"read {name}") as bar:
         pool = load_pool(manifest, model.labels, name, progress=bar.update)
@@ -151,9 +151,9 @@ def _evaluator(model: Model, manifest: Manifest, name: str) -> Evaluator:
 
 def _validation(model: Model, arguments: SweepArguments) -> Evaluator | None:
     """Return what measures the adjusted settings, or None if there are no validation clips."""
-    from deltakwt.tune.clips import draw_pool, has_split, load_pool
+    from deltakwt.evaluate.pool import Mix
+    from deltakwt.evaluate.pool_clips import draw_pool, has_split, load_pool
     from deltakwt.tune.measure import Evaluator
-    from deltakwt.tune.pool import Mix
 
     root = arguments.validation
     if root is None:

@@ -33,7 +33,7 @@ from deltakwt.cli.tune_show import (
 if TYPE_CHECKING:
     from deltakwt.core.model import Model
     from deltakwt.core.setting import FrontEndSetting
-    from deltakwt.tune.pool import Pool
+    from deltakwt.evaluate.pool import Pool
     from deltakwt.tune.tuning import TuningOptions
 
 HELD_OUT = 0.3  # of the speakers, if there are no test clips
@@ -235,8 +235,8 @@ def tune(arguments: TuneArguments) -> None:
 
 
 def _tuning_options(arguments: TuneArguments, folder: Path) -> TuningOptions:
+    from deltakwt.evaluate.pool import Mix
     from deltakwt.tune.goals import Goals
-    from deltakwt.tune.pool import Mix
     from deltakwt.tune.search import parse_sites
     from deltakwt.tune.tuning import TuningOptions
 
@@ -265,7 +265,7 @@ def _pools(
     model: Model, arguments: TuneArguments, options: TuningOptions
 ) -> tuple[Pool, Callable[[], Pool]]:
     """Return the clips of the search, and a function that reads the test clips."""
-    from deltakwt.tune.clips import draw_pool, has_split, load_pool, load_recordings
+    from deltakwt.evaluate.pool_clips import draw_pool, has_split, load_pool, load_recordings
 
     data, test, seed = arguments.data, arguments.test, options.seed
     groups = tuple(dict.fromkeys((*options.mix.groups, *options.cost_mix.groups)))

@@ -12,8 +12,8 @@ from deltakwt.core.errors import MissingExtra
 
 if TYPE_CHECKING:
     from deltakwt.core.model import Model
+    from deltakwt.evaluate.pool import Pool
     from deltakwt.tune.goals import Choice
-    from deltakwt.tune.pool import Pool
     from deltakwt.tune.tuning import TuningOptions, TuningResult
 
 

@@ -19,7 +19,7 @@ from deltakwt.core.engine import Batch, Engine
 from deltakwt.core.macs import MHSA_PRODUCTS, Macs, dense_macs
 from deltakwt.core.setting import DENSE, PLAIN, FrontEndSetting, Setting
 from deltakwt.evaluate.cost import CostModel, fit, milliseconds_per_clip
-from deltakwt.tune.pool import GROUPS, ZERO, Mix, Pool
+from deltakwt.evaluate.pool import GROUPS, ZERO, Mix, Pool
 
 CONFIDENCE = 0.95
 Z = 1.959964  # two-sided 95% of the normal distribution

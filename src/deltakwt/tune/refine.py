@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.core.setting import SITES, Setting, Thresholds
+from deltakwt.evaluate.pool import Progress
 from deltakwt.tune.measure import Evaluator, Measurement
-from deltakwt.tune.pool import Progress
 
 if TYPE_CHECKING:
     import optuna

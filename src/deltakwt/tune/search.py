@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import PAPER_SITES, SITES, FrontEndSetting, Setting, Thresholds
+from deltakwt.evaluate.pool import Progress
 from deltakwt.locks import DeferredSignals
 from deltakwt.tune.goals import Values, dominated, pareto
 from deltakwt.tune.measure import Evaluator, Measurement
-from deltakwt.tune.pool import Progress
 from deltakwt.tune.storage import database, need_optuna
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ import numpy as np
 
 from deltakwt.core.setting import PAPER_SITES, PLAIN
 from deltakwt.data.speech_commands import Clip, Manifest
+from deltakwt.evaluate.pool import Progress
 from deltakwt.tune.goals import pareto
 from deltakwt.tune.measure import Evaluator, Measurement
-from deltakwt.tune.pool import Progress
 from deltakwt.tune.refine import adjusted
 from deltakwt.tune.search import make_sampler, starting_points, suggest
 from deltakwt.tune.storage import need_optuna

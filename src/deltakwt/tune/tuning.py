@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from deltakwt.core.model import Model
 from deltakwt.core.setting import SITES, FrontEndSetting, Setting
 from deltakwt.evaluate.cost import CostModel
+from deltakwt.evaluate.pool import Mix, Pool, Progress
 from deltakwt.tune.goals import (
     NAMED,
     Candidate,
@@ -25,7 +26,6 @@ from deltakwt.tune.goals import (
     pareto,
 )
 from deltakwt.tune.measure import Evaluator, Measurement
-from deltakwt.tune.pool import Mix, Pool, Progress
 from deltakwt.tune.refine import EVEN_STEPS, Slopes, Walk, walk
 from deltakwt.tune.search import (
     SearchOptions,

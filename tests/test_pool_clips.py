@@ -11,8 +11,8 @@ import pytest
 from deltakwt.core.config import LABELS, SAMPLE_RATE, SILENCE
 from deltakwt.data.conditions import SHIFT_SAMPLES, noisy, shifted, spoken_power, telephone
 from deltakwt.data.speech_commands import Clip, Manifest, draw
-from deltakwt.tune.clips import draw_pool, load_pool
-from deltakwt.tune.pool import GROUPS, Pool
+from deltakwt.evaluate.pool import GROUPS, Pool
+from deltakwt.evaluate.pool_clips import draw_pool, load_pool
 from deltakwt.tune.sweep import draw_subset
 
 SECOND = np.arange(SAMPLE_RATE) / SAMPLE_RATE

@@ -38,7 +38,14 @@ from deltakwt.data.speech_commands import (
     split_of,
     word_clips,
 )
-from deltakwt.tune.pool import AUGMENTED_GROUPS, GROUPS, RECORDED_GROUPS, UNLABELLED, Pool, Progress
+from deltakwt.evaluate.pool import (
+    AUGMENTED_GROUPS,
+    GROUPS,
+    RECORDED_GROUPS,
+    UNLABELLED,
+    Pool,
+    Progress,
+)
 
 NOISE_CLIPS = 120  # cut from the background recordings
 UNKNOWN_PER_WORD = 0.35  # unknown clips per keyword clip, at most
