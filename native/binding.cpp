@@ -274,14 +274,14 @@ class FloatStreamRunner : public StreamRunner {
     FloatStreamRunner(const Model &model, nb::object thresholds, const FrontEnd &frontend,
                       bool smooth, double floor, double quantile, uint32_t hop, float reuse,
                       uint32_t onset, uint32_t outliers, Floats word_posteriors, uint32_t span,
-                      Floats needed, Floats bias)
+                      Floats bias)
         : StreamRunner(model.get()->config.labels, dk_stream_runner_size(&model.get()->config),
-                       word_posteriors, needed, bias) {
+                       word_posteriors, bias) {
         Floats held;
         const float *theta = model.thresholds_of(thresholds, held);
         const dk_stream_options options = {
-            {smooth, floor, quantile}, hop,  reuse,         onset,      outliers,
-            word_posteriors.data(),    span, needed.data(), bias.data()};
+            {smooth, floor, quantile}, hop,  reuse,      onset, outliers,
+            word_posteriors.data(),    span, bias.data()};
         check(dk_stream_runner_init(memory_.data(), memory_.size(), model.get(), frontend.get(),
                                     theta, &options, &runner_),
               "stream runner");
@@ -323,12 +323,11 @@ NB_MODULE(_native, m) {
     nb::class_<StreamRunner>(m, "StreamRunner").def("push", &StreamRunner::push, nb::arg("audio"));
     nb::class_<FloatStreamRunner, StreamRunner>(m, "FloatStreamRunner")
         .def(nb::init<const Model &, nb::object, const FrontEnd &, bool, double, double, uint32_t,
-                      float, uint32_t, uint32_t, Floats, uint32_t, Floats, Floats>(),
+                      float, uint32_t, uint32_t, Floats, uint32_t, Floats>(),
              nb::keep_alive<1, 2>(), nb::keep_alive<1, 4>(), nb::arg("model"),
              nb::arg("thresholds").none(), nb::arg("frontend"), nb::arg("smooth"), nb::arg("floor"),
              nb::arg("quantile"), nb::arg("hop"), nb::arg("reuse"), nb::arg("onset"),
-             nb::arg("outliers"), nb::arg("word_posteriors"), nb::arg("span"), nb::arg("needed"),
-             nb::arg("bias"));
+             nb::arg("outliers"), nb::arg("word_posteriors"), nb::arg("span"), nb::arg("bias"));
     bind_training(m);
     bind_fixed(m);
 }

@@ -142,11 +142,10 @@ class StreamRunner {
     }
 
   protected:
-    StreamRunner(uint32_t labels, size_t size, const Floats &word_posteriors, const Floats &needed,
-                 const Floats &bias)
+    StreamRunner(uint32_t labels, size_t size, const Floats &word_posteriors, const Floats &bias)
         : labels_(labels), memory_(size) {
-        if (word_posteriors.size() != labels || needed.size() != labels || bias.size() != labels)
-            throw std::invalid_argument("word_posteriors, needed, bias: one value per label each");
+        if (word_posteriors.size() != labels || bias.size() != labels)
+            throw std::invalid_argument("word_posteriors, bias: one value per label each");
     }
 
     uint32_t labels_;

@@ -212,16 +212,16 @@ class FixedStreamRunner : public StreamRunner {
     FixedStreamRunner(const FixedModel &model, nb::object thresholds, Floats scales,
                       float logit_step, const FrontEnd &frontend, bool smooth, double floor,
                       double quantile, uint32_t hop, float reuse, uint32_t onset, uint32_t outliers,
-                      Floats word_posteriors, uint32_t span, Floats needed, Floats bias)
+                      Floats word_posteriors, uint32_t span, Floats bias)
         : StreamRunner(model.config().labels, dk_fixed_stream_runner_size(&model.config()),
-                       word_posteriors, needed, bias) {
+                       word_posteriors, bias) {
         Ints held;
         model.expect_scales(scales);
         const dk_fixed_setup setup = {model.get(), model.thresholds_of(thresholds, held),
                                       scales.data(), logit_step};
         const dk_stream_options options = {
-            {smooth, floor, quantile}, hop,  reuse,         onset,      outliers,
-            word_posteriors.data(),    span, needed.data(), bias.data()};
+            {smooth, floor, quantile}, hop,  reuse,      onset, outliers,
+            word_posteriors.data(),    span, bias.data()};
         check(dk_fixed_stream_runner_init(memory_.data(), memory_.size(), &setup, frontend.get(),
                                           &options, &runner_),
               "stream runner");
@@ -246,11 +246,10 @@ void bind_fixed(nb::module_ &m) {
         .def("features", &FixedModel::features, nb::arg("features"), nb::arg("scales"));
     nb::class_<FixedStreamRunner, StreamRunner>(m, "FixedStreamRunner")
         .def(nb::init<const FixedModel &, nb::object, Floats, float, const FrontEnd &, bool, double,
-                      double, uint32_t, float, uint32_t, uint32_t, Floats, uint32_t, Floats,
-                      Floats>(),
+                      double, uint32_t, float, uint32_t, uint32_t, Floats, uint32_t, Floats>(),
              nb::keep_alive<1, 2>(), nb::keep_alive<1, 6>(), nb::arg("model"),
              nb::arg("thresholds").none(), nb::arg("scales"), nb::arg("logit_step"),
              nb::arg("frontend"), nb::arg("smooth"), nb::arg("floor"), nb::arg("quantile"),
              nb::arg("hop"), nb::arg("reuse"), nb::arg("onset"), nb::arg("outliers"),
-             nb::arg("word_posteriors"), nb::arg("span"), nb::arg("needed"), nb::arg("bias"));
+             nb::arg("word_posteriors"), nb::arg("span"), nb::arg("bias"));
 }

@@ -73,13 +73,13 @@ static char *take_fixed_model(input *in, engine *e) {
     return memory;
 }
 
-static dk_stream_options take_options(input *in, const dk_config *c, float *words, float *needed) {
+static dk_stream_options take_options(input *in, const dk_config *c, float *words, float *bias) {
     dk_stream_options o;
     const uint8_t kind = take_byte(in);
     o.front_end.smooth = kind % 2;
     o.front_end.floor = kind / 2 % 4;
     o.front_end.quantile = 0.5;
-    o.bias = kind / 8 % 2 ? words : NULL;
+    o.bias = kind / 8 % 2 ? bias : NULL;
     o.hop = 1 + take_byte(in) % 8;
     o.onset = c->frames;
     o.reuse = 0.0f;
@@ -89,13 +89,9 @@ static dk_stream_options take_options(input *in, const dk_config *c, float *word
         o.reuse = kind / 16 % 8 ? take_share(in) * 4.0f : take_any_float(in);
         o.outliers = take_short(in);
     }
-    for (uint32_t i = 0; i < c->labels; i++) {
-        words[i] = take_share(in) * 1.1f;
-        needed[i] = take_share(in) * 1.1f;
-    }
+    for (uint32_t i = 0; i < c->labels; i++) words[i] = bias[i] = take_share(in) * 1.1f;
     o.word_posteriors = words;
-    o.span = kind / 128 ? number(in, 0, DK_MOST_SPAN) : 2u + take_byte(in) % 4u;
-    o.needed = needed;
+    o.span = kind / 128 ? number(in, 0, DK_MOST_SPAN) : 2u + take_byte(in) % 3u;
     return o;
 }
 
@@ -178,31 +174,31 @@ static void compare(const dk_stream_options *o, const record *all, const record 
     for (uint32_t w = 0; w < some->windows; w++)
         if (some->is_computed[w]) EXPECT(is_same(all, some, w, labels));
     for (uint32_t w = 0, row = 0; only_identical && w < all->windows; w++) {
-        row = dk_holds_no_word(all->logits + w * labels, o->needed, labels) ? 0 : row + 1;
+        row = dk_holds_no_word(all->logits + w * labels, o->word_posteriors, labels) ? 0 : row + 1;
         for (uint32_t back = 0; row >= o->span && back < row; back++)
             if (w - back < some->windows) EXPECT(is_same(all, some, w - back, labels));
     }
 }
 
-/* Sets what a word needs to the posterior of a label in one of the windows: about as many windows
- * pass as do not. Nothing else separates them so well, whatever the weights are. */
-static void need_one_label(const record *all, uint32_t labels, uint32_t seed, float *needed) {
+/* Sets the posterior of a possible word to that of a label in one of the windows: about as many
+ * windows pass as do not. Nothing else separates them so well, whatever the weights are. */
+static void need_one_label(const record *all, uint32_t labels, uint32_t seed, float *words) {
     const uint32_t label = seed % labels;
     const float *logits = all->logits + seed / 8 % all->windows * labels;
     double sum = 0.0;
     for (uint32_t i = 0; i < labels; i++) sum += exp((double)logits[i] - (double)logits[label]);
-    for (uint32_t i = 0; i < labels; i++) needed[i] = i == label ? (float)(1.0 / sum) : 2.0f;
+    for (uint32_t i = 0; i < labels; i++) words[i] = i == label ? (float)(1.0 / sum) : 2.0f;
 }
 
 static void run(const engine *e, const dk_stream_options *o, const float *samples, size_t count,
-                uint32_t seed, float *needed) {
+                uint32_t seed, float *words) {
     static record all, some, other;
     dk_stream_options plain = *o;
     plain.span = plain.outliers = 0;
     plain.reuse = 0.0f;
     plain.onset = e->config.frames;
     push_all(e, 1, &plain, samples, count, 0, &all);
-    if (all.windows && seed % 16 != 1) need_one_label(&all, e->config.labels, seed / 8, needed);
+    if (all.windows && seed % 16 != 1) need_one_label(&all, e->config.labels, seed / 8, words);
     push_all(e, 1, o, samples, count, seed, &some);
     push_all(e, 0, o, samples, count, 0, &other);
     if (some.worst || other.worst || all.worst) return; /* they depend on the blocks */
@@ -223,11 +219,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     engine e;
     memset(&e, 0, sizeof e);
     const uint8_t kind = take_byte(&in);
-    float words[MOST_LABELS], needed[MOST_LABELS];
+    float words[MOST_LABELS], bias[MOST_LABELS];
     e.is_dense = kind / 2 % 4 == 0;
     e.frontend = frontend;
     e.config = take_shape(&in);
-    const dk_stream_options o = take_options(&in, &e.config, words, needed);
+    const dk_stream_options o = take_options(&in, &e.config, words, bias);
     void *memory = kind % 2 ? take_floats_model(&in, &e) : (void *)take_fixed_model(&in, &e);
     if (!memory) return 0;
     const size_t needed_size =
@@ -239,7 +235,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     EXPECT(status == DK_OK || status == DK_BAD_ARGUMENT || status == DK_BAD_VALUE);
     const uint32_t seed = take_word(&in) | 1u;
     const size_t count = take_samples(&in, samples, MOST);
-    if (status == DK_OK) run(&e, &o, samples, count, seed, needed);
+    if (status == DK_OK) run(&e, &o, samples, count, seed, words);
     free(memory);
     return 0;
 }

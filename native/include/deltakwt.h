@@ -220,7 +220,7 @@ DK_API dk_status dk_run(const dk_model *model, const float *features, const floa
 
 /* ---- stream runner: samples in blocks of any size, logits of a window every hop ------------- */
 
-enum { DK_MOST_SPAN = 16 }; /* windows that can depend on each other */
+enum { DK_MOST_SPAN = 4 }; /* windows of which one is computed while no word is possible */
 
 typedef struct {
     dk_front_end_setting front_end;
@@ -235,13 +235,11 @@ typedef struct {
     /* (labels): a window holds a word if the posterior of a label reaches this value. 2 for labels
      * that are not words. */
     const float *word_posteriors;
-    /* A word is possible only where in each of `span` windows in a row a label reaches its value of
-     * `needed` (labels). Windows on which no word can depend are then not computed: they wait, and
-     * get the logits of the computed window before them, at most `span` - 1 windows later. The
-     * windows of `span` must start within one window. 0: every window is given out as it comes.
-     * At most DK_MOST_SPAN. */
+    /* After a window that holds no word, `span` - 1 windows wait for the one after them. If that
+     * holds no word either, they are not computed and get the logits before them. The windows of
+     * `span` must start within one window. 0: every window is given out as it comes. At most
+     * DK_MOST_SPAN. */
     uint32_t span;
-    const float *needed;
     const float *bias; /* (labels): added to the logits of every window; NULL: nothing */
 } dk_stream_options;
 

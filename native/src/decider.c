@@ -27,10 +27,11 @@ static float highest(const float *logits, uint32_t labels) {
 /* Rounded from a double, so that it has the same bits with every C library. */
 static float power(float x) { return (float)exp((double)x); }
 
-static void posteriors(const float *logits, uint32_t labels, float *out) {
+/* Writes the square roots of the posteriors. */
+static void roots_of_posteriors(const float *logits, uint32_t labels, float *out) {
     float top = highest(logits, labels), sum = 0.0f;
     for (uint32_t i = 0; i < labels; i++) sum += out[i] = power(logits[i] - top);
-    for (uint32_t i = 0; i < labels; i++) out[i] /= sum;
+    for (uint32_t i = 0; i < labels; i++) out[i] = sqrtf(out[i] / sum);
 }
 
 int dk_holds_no_word(const float *logits, const float *word_posteriors, uint32_t labels) {
@@ -41,11 +42,11 @@ int dk_holds_no_word(const float *logits, const float *word_posteriors, uint32_t
     return 1;
 }
 
-/* scores = mean of the posteriors of this window and those before it, oldest first. At the start of
- * a stream the mean is over the windows that exist. */
+/* scores = square of the mean of the roots of this window and those before it, oldest first. At the
+ * start of a stream the mean is over the windows that exist. */
 static void smooth(dk_decider *d, const float *logits) {
     const uint32_t windows = d->rule->smooth, labels = d->labels;
-    posteriors(logits, labels, d->history + (size_t)d->oldest * labels);
+    roots_of_posteriors(logits, labels, d->history + (size_t)d->oldest * labels);
     memset(d->scores, 0, labels * sizeof *d->scores);
     for (uint32_t w = 0; w < windows; w++) {
         d->oldest = d->oldest + 1 < windows ? d->oldest + 1 : 0;
@@ -54,7 +55,10 @@ static void smooth(dk_decider *d, const float *logits) {
     }
     d->oldest = d->oldest + 1 < windows ? d->oldest + 1 : 0;
     uint32_t seen = d->window < windows ? (uint32_t)d->window + 1 : windows;
-    for (uint32_t i = 0; i < labels; i++) d->scores[i] /= (float)seen;
+    for (uint32_t i = 0; i < labels; i++) {
+        float mean = d->scores[i] / (float)seen;
+        d->scores[i] = mean * mean;
+    }
 }
 
 /* Finds the armed word with the highest score that reaches its threshold. Returns 0 if none. */

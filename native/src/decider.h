@@ -15,7 +15,7 @@ typedef struct {
     const dk_decision *rule;
     uint32_t labels;
     uint32_t delay;  /* samples after the end of a window that the front end needs */
-    float *history;  /* (smooth, labels): posteriors of the last windows */
+    float *history;  /* (smooth, labels): roots of the posteriors of the last windows */
     float *scores;   /* (labels): smoothed posteriors */
     uint8_t *armed;  /* (labels): the word may become a candidate */
     uint8_t *active; /* (labels): its score is at `off` or above, */

@@ -4,6 +4,7 @@
 #include "internal.h"
 #include "stored_integers.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -32,7 +33,6 @@ struct dk_spotter {
     float *logits;     /* (BLOCK_WINDOWS, labels) */
     float *last;       /* (labels): logits of the last window */
     float *posteriors; /* (labels): posterior from which a window holds a word */
-    float *needed;     /* (labels): least posterior of a window with which the mean can fire */
     float *bias;       /* (labels): added to the logits of a stream */
     const float **tensors;
     void *memory[3]; /* of the front end, the model and the runner */
@@ -67,7 +67,6 @@ static dk_spotter *lay_out(dk_arena *arena, const dk_stored_model *m, dk_spotter
     s->logits = dk_take_floats(arena, (size_t)BLOCK_WINDOWS * c->labels);
     s->last = dk_take_floats(arena, c->labels);
     s->posteriors = dk_take_floats(arena, c->labels);
-    s->needed = dk_take_floats(arena, c->labels);
     s->bias = dk_take_floats(arena, c->labels);
     s->tensors = (const float **)dk_take(arena, dk_tensor_count(c), sizeof *s->tensors);
     lay_out_decider(&s->decider, arena, m);
@@ -98,21 +97,18 @@ size_t dk_spotter_size(const dk_stored_model *model) {
     return dk_arena_size(&arena);
 }
 
-/* Fills `needed` as `Decision.needed` does (src/deltakwt/listen/decision.py): if a mean of `smooth`
- * posteriors reaches `on`, each of them reaches this. Returns the number of windows on which a word
- * depends, or 0 if all windows must be computed. */
-static uint32_t find_needed(const dk_decision *rule, const dk_config *c, float *needed) {
-    const uint32_t smooth = rule->smooth;
-    if (smooth < 2 || smooth > DK_MOST_SPAN || smooth < rule->patience) return 0;
-    if ((uint64_t)(smooth - 1) * rule->hop > c->frames) return 0;
-    for (uint32_t i = 0; i < c->labels; i++) {
-        float least = (float)smooth * rule->on[i] - (float)(smooth - 1);
-        if (rule->off < least) least = rule->off;
-        least -= 1e-4f; /* rounding */
-        if (!(least > 0.0f)) return 0;
-        needed[i] = rule->on[i] > 1.0f ? 2.0f : least;
-    }
-    return smooth;
+/* Returns one window of how many is enough while no word is possible, as `Decision.span` does
+ * (src/deltakwt/listen/decision.py); 0 if all windows must be computed. */
+static uint32_t find_span(const dk_decision *rule, const dk_config *c) {
+    const double low = sqrt((double)rule->possible);
+    float least = 2.0f;
+    for (uint32_t i = 0; i < c->labels; i++)
+        if (rule->on[i] < least) least = rule->on[i];
+    const double fewest = rule->smooth * (sqrt((double)least) - low) / (1 - low);
+    uint32_t span = 0;
+    while (span < DK_MOST_SPAN && span < fewest - 1e-4) span++;
+    if (span < 2 || span < rule->patience) return 0;
+    return (uint64_t)(span - 1) * rule->hop > c->frames ? 0 : span;
 }
 
 static dk_status init_parts(dk_spotter *s, dk_isa isa) {
@@ -123,10 +119,9 @@ static dk_status init_parts(dk_spotter *s, dk_isa isa) {
         s->posteriors[i] = rule->on[i] > 1.0f ? 2.0f : rule->possible;
         s->bias[i] = strcmp(dk_model_label(m, i), "_unknown_") ? 0.0f : rule->unknown_bias;
     }
-    const uint32_t span = find_needed(rule, c, s->needed);
-    const dk_stream_options options = {m->front_end, rule->hop,      rule->reuse,
-                                       rule->onset,  rule->outliers, s->posteriors,
-                                       span,         s->needed,      s->bias};
+    const dk_stream_options options = {m->front_end,       rule->hop,      rule->reuse,
+                                       rule->onset,        rule->outliers, s->posteriors,
+                                       find_span(rule, c), s->bias};
     dk_decider_start(&s->decider);
     dk_status status = dk_frontend_init(s->memory[0], dk_frontend_size(), isa, &s->frontend);
     if (status) return status;

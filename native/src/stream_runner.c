@@ -1,12 +1,12 @@
 /* Streaming inference: samples in, the logits of one window every hop out. A window that is close
- * to the last computed one is not computed: the last logits are used again. Windows that no word
- * can depend on are not computed either.
+ * to the last computed one is not computed: the last logits are used again. While no word is
+ * possible, only one window of `span` is computed.
  *
- * A word needs `span` windows in a row that pass: each has a label that reaches its value of
- * `needed`. Therefore, after a window that does not pass, the next `span` - 1 windows wait, and
- * the one after them is computed first. If it does not pass, no word lies in the windows that
- * waited. Otherwise they are computed too, the newest first, until one does not pass. All windows
- * are computed from `span` passing ones in a row until `span` in a row do not pass. */
+ * A window passes if a word is possible in it: a label reaches its value of `word_posteriors`.
+ * After a window that does not pass, the next `span` - 1 windows wait, and the one after them is
+ * computed first. If it does not pass, the windows that waited get the logits before them.
+ * Otherwise they are computed too, the newest first, until one does not pass. All windows are
+ * computed from `span` passing ones in a row until `span` in a row do not pass. */
 #include "stream_runner.h"
 #include "decider.h"
 
@@ -77,12 +77,11 @@ static dk_status run(dk_stream_runner *runner, const float *features, uint32_t b
 }
 
 static int is_passing(const dk_stream_runner *runner, const float *logits) {
-    return !dk_holds_no_word(logits, runner->needed, runner->config->labels);
+    return !dk_holds_no_word(logits, runner->word_posteriors, runner->config->labels);
 }
 
 /* Computes the newest window. */
 static dk_status compute(dk_stream_runner *runner, dk_stream_counts *counts) {
-    const uint32_t labels = runner->config->labels;
     dk_status status = run(runner, dk_window_take(&runner->window), 0, runner->logits, counts);
     if (status) {
         runner->window.has_computed = 0; /* there are no logits to reuse */
@@ -90,8 +89,8 @@ static dk_status compute(dk_stream_runner *runner, dk_stream_counts *counts) {
         runner->waiting = runner->same = runner->since = runner->failed = 0;
         return status;
     }
-    runner->window.is_quiet = dk_holds_no_word(runner->logits, runner->word_posteriors, labels);
-    if (runner->span) runner->is_passing = is_passing(runner, runner->logits);
+    runner->is_passing = is_passing(runner, runner->logits);
+    runner->window.is_quiet = !runner->is_passing;
     return DK_OK;
 }
 

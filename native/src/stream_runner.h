@@ -25,7 +25,6 @@ struct dk_stream_runner {
     int32_t *fixed_logits;  /* (labels) */
     int32_t *peaks;         /* (layers + 1, DK_PEAKS) */
     float *word_posteriors; /* (labels) */
-    float *needed;          /* (labels) */
     float *bias;            /* (labels) */
     float *rows;            /* (DK_MOST_LANES, 40): rows of one part */
     dk_feature *ring;       /* (frames, 40), of the window */

@@ -15,7 +15,6 @@ static dk_stream_runner *lay_out(dk_arena *arena, const dk_config *c, int is_fix
     runner->computed = (dk_feature *)dk_take(arena, window + DK_PAD, sizeof(dk_feature));
     runner->logits = dk_take_floats(arena, c->labels);
     runner->word_posteriors = dk_take_floats(arena, c->labels);
-    runner->needed = dk_take_floats(arena, c->labels);
     runner->bias = dk_take_floats(arena, c->labels);
     runner->history = dk_take_floats(arena, DK_HISTORY * window);
     runner->older = dk_take_floats(arena, window + DK_PAD);
@@ -57,7 +56,7 @@ static dk_status check_options(const dk_config *c, const dk_stream_options *opti
     if (c->features != DK_COEFFICIENTS) return DK_BAD_CONFIG;
     if (!options->hop || !options->onset || options->onset > c->frames) return DK_BAD_ARGUMENT;
     if (options->span) {
-        if (!options->needed || options->span > DK_MOST_SPAN) return DK_BAD_ARGUMENT;
+        if (options->span > DK_MOST_SPAN) return DK_BAD_ARGUMENT;
         if ((uint64_t)(options->span - 1) * options->hop > c->frames) return DK_BAD_ARGUMENT;
     }
     return options->reuse >= 0.0f ? DK_OK : DK_BAD_VALUE;
@@ -69,7 +68,6 @@ static dk_status start(dk_stream_runner *runner, const dk_config *c, const dk_fr
     runner->config = c;
     memcpy(runner->word_posteriors, options->word_posteriors, c->labels * sizeof(float));
     runner->span = options->span;
-    if (options->span) memcpy(runner->needed, options->needed, c->labels * sizeof(float));
     for (uint32_t i = 0; i < c->labels; i++) runner->bias[i] = options->bias ? options->bias[i] : 0;
     dk_window_init(&runner->window, c->frames, options->hop, runner->ring, runner->computed);
     runner->window.reuse = options->reuse;

@@ -74,7 +74,6 @@ class FloatStreamRunner(StreamRunner):
         outliers: int,
         word_posteriors: NDArray[np.float32],
         span: int,
-        needed: NDArray[np.float32],
         bias: NDArray[np.float32],
     ) -> None: ...
 
@@ -135,6 +134,5 @@ class FixedStreamRunner(StreamRunner):
         outliers: int,
         word_posteriors: NDArray[np.float32],
         span: int,
-        needed: NDArray[np.float32],
         bias: NDArray[np.float32],
     ) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,18 +69,19 @@ def test_patience_lets_a_better_word_win() -> None:
     assert events[0].score == pytest.approx(0.75, abs=1e-4)
 
 
-def test_smoothing_is_the_mean_of_the_last_windows() -> None:
-    decision = Decision(smooth=3, patience=0, on=0.6, off=0.2, refractory=0.0)
-    assert decided_events(decision, {}, {}, {YES: 0.91}, {YES: 0.91}) == [
-        (YES, 3)
-    ]  # (0 + .91 + .91) / 3
-    assert decided_events(decision, {}, {}, {YES: 0.9}, {}, {YES: 0.8}) == []
+def test_smoothing_is_the_power_mean_of_the_last_windows() -> None:
+    decision = Decision(smooth=3, patience=0, on=0.42, off=0.2, refractory=0.0)
+    # ((0.1 + 0.91 + 0.91) / 3)^2, where 0.1, 0.91 are roots of posteriors
+    low, high = {YES: 0.01}, {YES: 0.8281}
+    assert decided_events(decision, low, low, high, high) == []
+    assert decided_events(replace(decision, on=0.4), low, low, high, high) == [(YES, 3)]
+    assert decided_events(decision, low, low, high, low, high) == []
 
 
 def test_at_the_start_of_a_stream_only_the_windows_that_exist_are_averaged() -> None:
     decision = Decision(smooth=3, patience=0, on=0.6, off=0.2, refractory=0.0)
     assert decided_events(decision, {YES: 0.61}) == [(YES, 0)]
-    assert decided_events(decision, {YES: 0.5}, {YES: 0.75}) == [(YES, 1)]  # (.5 + .75) / 2
+    assert decided_events(decision, {YES: 0.5}, {YES: 0.75}) == [(YES, 1)]  # 0.62
     assert decided_events(decision, {YES: 0.5}, {YES: 0.65}) == []
 
 
@@ -109,14 +111,15 @@ def reference_rule(decision: Decision, rows: np.ndarray) -> list[WindowEvent]:
     on = decision.thresholds(LABELS)
     armed, first = [True] * labels, [-1] * labels
     candidate, since, ready = None, 0, 0
-    scores = posteriors(rows)
+    roots = np.sqrt(posteriors(rows))
     events = []
     for w in range(count):
         s = [f32(0)] * labels
         for back in range(decision.smooth - 1, -1, -1):
             if w >= back:
-                s = [f32(a + b) for a, b in zip(s, scores[w - back], strict=True)]
-        s = [f32(a / f32(min(decision.smooth, w + 1))) for a in s]
+                s = [f32(a + b) for a, b in zip(s, roots[w - back], strict=True)]
+        means = [f32(a / f32(min(decision.smooth, w + 1))) for a in s]
+        s = [f32(mean * mean) for mean in means]
         best = None
         for i in range(2, labels):
             if s[i] < f32(decision.off):

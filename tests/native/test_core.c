@@ -230,12 +230,6 @@ static void test_stream_runner(dk_isa isa) {
           "-");
     bad = options;
     bad.span = DK_MOST_SPAN + 1;
-    bad.needed = word_posteriors;
-    CHECK(dk_stream_runner_init(state, size, model, frontend, theta, &bad, &runner) ==
-              DK_BAD_ARGUMENT,
-          "-");
-    bad = options;
-    bad.span = 2; /* without values of `needed` */
     CHECK(dk_stream_runner_init(state, size, model, frontend, theta, &bad, &runner) ==
               DK_BAD_ARGUMENT,
           "-");

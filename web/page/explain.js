@@ -127,7 +127,7 @@ export class Explain {
     let candidate = first;
     while (candidate < peak && record.windows[candidate].scores[label] < level) candidate++;
     const end = (number) => seconds((record.windows[number]?.start ?? event.window) + 1);
-    const lines = [`Every ${Math.round(spotter.hop * 1000)} ms the newest second becomes a window, and the posteriors of ${smooth} windows are averaged.`];
+    const lines = [`Every ${Math.round(spotter.hop * 1000)} ms the newest second becomes a window, and the posteriors of ${smooth} windows are averaged (the square of the mean of their square roots).`];
     if (event.score < level) {
       lines.push(`The sound has at most one second, so its only window decides: “${event.label}” has the highest posterior, ${event.score.toFixed(3)}, and that reaches off (${off}).`);
     } else {

@@ -47,9 +47,9 @@ STAGES = (
 
 
 # What every native stream runner takes: front end, its setting, hop, reuse, onset, outliers,
-# word posteriors, span, needed.
+# word posteriors, span, bias.
 RunnerOptions = tuple[
-    _native.FrontEnd, bool, float, float, int, float, int, int, Floats, int, Floats, Floats
+    _native.FrontEnd, bool, float, float, int, float, int, int, Floats, int, Floats
 ]
 
 
@@ -233,7 +233,6 @@ class Engine:
         outliers: int,
         word_posteriors: ArrayLike,
         span: int = 0,
-        needed: ArrayLike | None = None,
         bias: ArrayLike | None = None,
     ) -> WindowRunner:
         """Return a runner for one stream that computes a window every `hop` frames.
@@ -243,9 +242,9 @@ class Engine:
         `word_posteriors` (labels,), only the newest `onset` frames are compared, and `outliers`
         features may differ by more.
 
-        With a `span`, a word is only possible where in so many windows in a row a label reaches
-        its value of `needed` (labels,). Windows on which no word can depend are not computed:
-        they get the logits of an earlier one, up to `span` - 1 windows late.
+        With a `span`, one window of so many is computed while no label reaches its value of
+        `word_posteriors`. The others get the logits of an earlier one, up to `span` - 1 windows
+        late.
 
         `bias` (labels,) is added to the logits of every window.
         """
@@ -261,7 +260,6 @@ class Engine:
                 whole(outliers, "outliers"),
                 as_floats(word_posteriors, "word_posteriors"),
                 whole(span, "span"),
-                as_floats(word_posteriors if needed is None else needed, "needed"),
                 as_floats(np.zeros(len(self.config.labels)) if bias is None else bias, "bias"),
             )
         return WindowRunner(native, self.name)

@@ -24,7 +24,7 @@ from deltakwt.evaluate.streams import Spoken
 from deltakwt.evaluate.stress import THRESHOLDS, CurvePoint, SettingResult, best_point
 from deltakwt.listen.decision import Decision, smooth_stream
 
-SMOOTH = (2, 3, 4, 5)
+SMOOTH = (3, 4, 5, 6, 7, 8, 9, 10)
 PATIENCE = (0, 1, 2)
 REFRACTORY = (0.8, 1.0)
 ON = [on for on in THRESHOLDS if on >= 0.5][::2]

@@ -6,15 +6,16 @@ order written. w counts the windows from 0; n is `smooth`.
 
 1. Posterior: the runner has added `unknown_bias` to the logit of "_unknown_"; m = max(l);
    e_i = float32(exp(double(l_i - m))); sum = e_0 + e_1 + ...; p_i = e_i/sum.
-2. Smoothing: s = (p[w-n+1] + ... + p[w]) / n, oldest first. At the start of a stream the mean is
-   over the windows that exist: s = (p[0] + ... + p[w]) / (w + 1) while w + 1 < n.
+2. Smoothing: m = (sqrt(p[w-n+1]) + ... + sqrt(p[w])) / n, oldest first; s = m * m. At the start of
+   a stream m is over the windows that exist, and is divided by w + 1 while w + 1 < n. (This power
+   mean counts in how many windows a word is likely. A plain mean needs each of them to be sure.)
 3. A word whose s falls below `off` is armed (again). Labels that begin with "_" are not words.
 4. Outside the refractory time, the armed word with the highest s (the first of equals) becomes the
    candidate if it reaches its `on`; a higher one replaces it.
 5. `patience` windows after the first candidate, the candidate is the event. It is disarmed, and no
    other event follows within the refractory time.
 6. A stream of at most one second is one clip, and its only window decides: if step 5 gave no event,
-   the label with the highest p[0] is the event, if it is a word and reaches `off`.
+   the label with the highest s is the event, if it is a word and reaches `off`.
 
 Where the word lies, in samples: a model recognises a word once its middle is in the window, and
 smoothing delays that by half of its span. With a window of 16000 samples and a hop of H samples,
@@ -26,6 +27,7 @@ the sound that was needed to decide it. A word that is there in window 0 lies an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Integral, Real
@@ -39,8 +41,8 @@ from deltakwt.core.errors import DeltakwtError
 
 FRAMES_PER_SECOND = SAMPLE_RATE // HOP_SAMPLES
 NEVER = -1
-MOST_SPAN = 16  # windows that the C core keeps waiting at most
 POSSIBLE_WORD = 0.15  # posterior from which a window may hold a word
+MOST_SPAN = 4  # while no word is possible, one window of so many is computed
 WORD_SAMPLES = SAMPLE_RATE // 2  # the length that a word is taken to have
 
 
@@ -71,7 +73,7 @@ class Decision:
     reuse: float = 3.0
     compare_seconds: float = 0.35
     max_outliers: int = 2
-    smooth: int = 3  # number of windows whose posteriors are averaged
+    smooth: int = 3  # number of windows whose posteriors are averaged, step 2
     on: float = 0.8  # smoothed posterior at which a word becomes a candidate
     off: float = 0.4  # smoothed posterior below which a word has ended
     patience: int = 1  # windows to wait after the first candidate for a better one
@@ -131,13 +133,18 @@ class Decision:
         """Return (labels,): what is added to the logits of every window."""
         return np.array([self.unknown_bias * (label == UNKNOWN) for label in labels], np.float32)
 
-    def needed(self, labels: Sequence[str]) -> NDArray[np.float32] | None:
-        """Return (labels,): what each of `smooth` posteriors needs, if their mean reaches `on`."""
-        on = self.thresholds(labels)
-        least = np.minimum(self.smooth * on - (self.smooth - 1), self.off) - 1e-4  # rounding
-        fits = 1 < self.smooth <= MOST_SPAN and self.smooth >= self.patience
-        fits = fits and (self.smooth - 1) * self.hop_frames <= FRAMES
-        return np.where(on > 1, 2, least).astype(np.float32) if fits and min(least) > 0 else None
+    def span(self, labels: Sequence[str]) -> int:
+        """Return n if one window of n is enough while no word is possible; 0: all are computed.
+
+        A word is possible from a posterior of POSSIBLE_WORD on. An event needs that in at least
+        `fewest` windows, so if no more than these wait, nothing is decided later.
+        """
+        least = float(np.sqrt(self.thresholds(labels).min()))
+        low = POSSIBLE_WORD**0.5
+        fewest = math.ceil(self.smooth * (least - low) / (1 - low) - 1e-4)
+        span = min(MOST_SPAN, fewest)
+        fits = span >= max(2, self.patience) and (span - 1) * self.hop_frames <= FRAMES
+        return span if fits else 0
 
     def at(self, on: float) -> Decision:
         """Return the same settings with `on` for all words, and `off` at most `on`."""
@@ -191,19 +198,21 @@ def posteriors(logits: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def smoothed(
-    before: NDArray[np.float32], scores: NDArray[np.float32], seen: int
+    before: NDArray[np.float32], roots: NDArray[np.float32], seen: int
 ) -> NDArray[np.float32]:
-    """Return (n, labels), step 2: the mean of each window and the len(before) windows before it.
+    """Return (n, labels), step 2: the power mean of each window and the len(before) before it.
 
-    `before` holds zeros for windows before the first; `seen` windows came before these scores.
+    `roots` are square roots of posteriors. `before` holds those of the windows before, and zeros
+    before the first window; `seen` windows came before these.
     """
-    span, n = len(before) + 1, len(scores)
-    known = np.concatenate([before, scores])
+    span, n = len(before) + 1, len(roots)
+    known = np.concatenate([before, roots])
     total = known[:n].copy()
     for offset in range(1, span):
         total += known[offset : offset + n]
     counts = np.arange(seen + 1, seen + 1 + n).clip(max=span)
     total /= counts.astype(np.float32)[:, None]
+    total *= total
     return total
 
 
@@ -280,9 +289,9 @@ class Decider:
             return []
         if not len(logits):
             return []
-        scores = posteriors(logits)
-        means = smoothed(self._before, scores, self._window)
-        self._before = np.concatenate([self._before, scores])[len(scores) :]
+        roots = np.sqrt(posteriors(logits))
+        means = smoothed(self._before, roots, self._window)
+        self._before = np.concatenate([self._before, roots])[len(roots) :]
         equal = self._equal + len(logits) if is_same else 0
         events = self.push_smoothed(means)
         loud = (means[:, self._words] >= self._off).any()
@@ -347,4 +356,5 @@ class Decider:
 
 def smooth_stream(logits: NDArray[np.float32], smooth: int) -> NDArray[np.float32]:
     """Return the smoothed posteriors (n, labels) of a whole stream: steps 1 and 2."""
-    return smoothed(np.zeros((smooth - 1, logits.shape[1]), np.float32), posteriors(logits), 0)
+    before = np.zeros((smooth - 1, logits.shape[1]), np.float32)
+    return smoothed(before, np.sqrt(posteriors(logits)), 0)

@@ -184,7 +184,7 @@ class BaseRunner:
 class StreamRunner(BaseRunner):
     """Front end, windows and model of one stream, and the meter of what they cost.
 
-    `every_window`: compute also the windows on which no word can depend.
+    `every_window`: compute every window also while no word is possible.
     """
 
     def __init__(
@@ -194,7 +194,6 @@ class StreamRunner(BaseRunner):
         self.is_same = False  # whether the last push computed no window
         is_word = decision.thresholds(model.labels) <= 1
         possible = np.where(is_word, POSSIBLE_WORD, 2.0).astype(np.float32)
-        needed = None if every_window else decision.needed(model.labels)
         self._native = model.engine.stream_runner(
             setting,
             hop=decision.hop_frames,
@@ -202,8 +201,7 @@ class StreamRunner(BaseRunner):
             onset=decision.compare_frames,
             outliers=decision.outliers_allowed,
             word_posteriors=possible,
-            span=0 if needed is None else decision.smooth,
-            needed=needed,
+            span=0 if every_window else decision.span(model.labels),
             bias=decision.biases(model.labels),
         )
 
