@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from deltakwt.evaluate.negatives import NegativeStream, pooled
 from deltakwt.evaluate.score import Score, score
 from deltakwt.evaluate.streams import Spoken
-from deltakwt.evaluate.stress import THRESHOLDS, CurvePoint, SettingResult, best_point
+from deltakwt.evaluate.stress import THRESHOLDS, CurvePoint, SettingResult
 from deltakwt.listen.decision import Decision, smooth_stream
 
 SMOOTH = (3, 4, 5, 6, 7, 8, 9, 10)
 PATIENCE = (0, 1, 2)
 REFRACTORY = (0.8, 1.0)
-ON = [on for on in THRESHOLDS if on >= 0.5][::2]
+ON = [on for on in THRESHOLDS if on >= 0.3][::2]
 OFF = 0.5  # `off` as a share of `on`
 PRICES = [2.0**n / 8 for n in range(11)]  # misses that one false accept is worth
 Means = NDArray[np.float32]
@@ -46,8 +46,8 @@ def choose(
     """Return the best smoothing, patience, refractory time and threshold, and their scores.
 
     False accepts are those per hour on the negatives, or on the stream if there are none. Among
-    settings that are few enough, the one with the fewest misses wins, then the one with the fewest
-    confusions and repeats, then the one that decides sooner.
+    settings that are few enough, the one with the fewest misses, confusions and repeats wins, then
+    the one that decides sooner.
     """
     runs = [result.stream, *result.negatives]
     found: list[tuple[tuple[float, ...], Decision, CurvePoint]] = []
@@ -63,8 +63,7 @@ def choose(
         for patience, refractory in product(PATIENCE, REFRACTORY):
             shape = replace(base, smooth=smooth, patience=patience, refractory=refractory)
             curve = [point(with_threshold(shape, on)) for on in ON]
-            best = best_point(curve, max_false)
-            tried = [(with_threshold(shape, best.on), best)]
+            tried = [(with_threshold(shape, one.on), one) for one in curve]
             if per_word:
                 candidates = {_thresholds_at(curve, price): None for price in PRICES}
                 priced = [with_thresholds(shape, words) for words in candidates]
@@ -94,14 +93,15 @@ def _rank(point: CurvePoint, max_false: float, decision: Decision) -> tuple[floa
     """Return the order of preference: smaller is better."""
     return (
         max(0.0, point.false_per_hour - max_false),
-        round(point.score.miss_percent, 1),
-        _wrong(point.score),
+        round(point.score.miss_percent + _wrong_percent(point.score), 1),
         decision.smooth / 2 + decision.patience,
     )
 
 
-def _wrong(result: Score) -> int:
-    return result.confusions.total() + result.repeats.total()
+def _wrong_percent(result: Score) -> float:
+    """Return confusions and repeats, in percent of the spoken words."""
+    wrong = result.confusions.total() + result.repeats.total()
+    return 100 * wrong / max(1, result.spoken.total())
 
 
 def with_thresholds(decision: Decision, words: Sequence[tuple[str, float]]) -> Decision:
