@@ -224,7 +224,7 @@ def test_settings_survive_json_and_leave_defaults_where_nothing_is_said() -> Non
         ({"on": "high"}, "on = 'high' has the wrong type"),
         ({"volume": 1}, "unknown key 'volume'"),
         ({"smooth": float("inf")}, "smooth = inf has the wrong type"),
-        ({"words": {"yes": 2}}, "words = {'yes': 2}: each must be"),
+        ({"words": {"yes": 2}}, "words = {'yes': 2}: must be above 0"),
     ],
 )
 def test_bad_settings_give_a_one_line_error(bad: dict[str, object], message: str) -> None:

@@ -7,8 +7,8 @@ order written. w counts the windows from 0; n is `smooth`.
 1. Posterior: the runner has added `unknown_bias` to the logit of "_unknown_"; m = max(l);
    e_i = float32(exp(double(l_i - m))); sum = e_0 + e_1 + ...; p_i = e_i/sum.
 2. Smoothing: m = (sqrt(p[w-n+1]) + ... + sqrt(p[w])) / n, oldest first; s = m * m. At the start of
-   a stream m is over the windows that exist, and is divided by w + 1 while w + 1 < n. (This power
-   mean counts in how many windows a word is likely. A plain mean needs each of them to be sure.)
+   a stream m is over the w + 1 windows that exist. (This power mean counts in how many windows a
+   word is likely. A plain mean needs each of them to be sure.)
 3. A word whose s falls below `off` is armed (again). Labels that begin with "_" are not words.
 4. Outside the refractory time, the armed word with the highest s (the first of equals) becomes the
    candidate if it reaches its `on`; a higher one replaces it.
@@ -85,22 +85,24 @@ class Decision:
         for one in fields(self):
             if not _has_type(one.name, value := getattr(self, one.name)):
                 raise DeltakwtError(f"decision: {one.name} = {value!r} has the wrong type")
+        whole_frames = abs(self.hop * 100 - round(self.hop * 100)) < 1e-6
         checks = {
-            "hop": 0.01 <= self.hop <= 1 and abs(self.hop * 100 - round(self.hop * 100)) < 1e-6,
-            "reuse": 0 <= self.reuse < float("inf"),
-            "compare_seconds": 0.01 <= self.compare_seconds <= 1,
-            "max_outliers": 0 <= self.max_outliers <= 10_000,
-            "smooth": 1 <= self.smooth <= 100,
-            "on": 0 < self.on <= 1,
-            "off": 0 < self.off <= self.on,
-            "patience": 0 <= self.patience <= 100,
-            "refractory": 0 <= self.refractory <= 60,
-            "unknown_bias": -20 <= self.unknown_bias <= 20,
-            "words": all(0 < on <= 1 for on in self.words.values()),
+            "hop": (0.01 <= self.hop <= 1 and whole_frames, "0.01 to 1 second, a multiple of 0.01"),
+            "reuse": (0 <= self.reuse < float("inf"), "0 (exact) or a positive number"),
+            "compare_seconds": (0.01 <= self.compare_seconds <= 1, "0.01 to 1 second"),
+            "max_outliers": (0 <= self.max_outliers <= 10_000, "0 to 10000 features"),
+            "smooth": (1 <= self.smooth <= 100, "1 to 100 windows"),
+            "on": (0 < self.on <= 1, "above 0 and at most 1"),
+            "off": (0 < self.off <= self.on, "above 0 and at most `on`"),
+            "patience": (0 <= self.patience <= 100, "0 to 100 windows"),
+            "refractory": (0 <= self.refractory <= 60, "0 to 60 seconds"),
+            "unknown_bias": (-20 <= self.unknown_bias <= 20, "-20 to 20"),
+            "words": (all(0 < on <= 1 for on in self.words.values()), "above 0 and at most 1 each"),
         }
-        for name, good in checks.items():
+        for name, (good, allowed) in checks.items():
             if not good:
-                raise DeltakwtError(f"decision: {name} = {getattr(self, name)!r}: {_RANGES[name]}")
+                value = getattr(self, name)
+                raise DeltakwtError(f"decision: {name} = {value!r}: must be {allowed}")
 
     @property
     def hop_frames(self) -> int:
@@ -139,8 +141,7 @@ class Decision:
         A word is possible from a posterior of POSSIBLE_WORD on. An event needs that in at least
         `fewest` windows, so if no more than these wait, nothing is decided later.
         """
-        least = float(np.sqrt(self.thresholds(labels).min()))
-        low = POSSIBLE_WORD**0.5
+        least, low = (float(p) ** 0.5 for p in (self.thresholds(labels).min(), POSSIBLE_WORD))
         fewest = math.ceil(self.smooth * (least - low) / (1 - low) - 1e-4)
         span = min(MOST_SPAN, fewest)
         fits = span >= max(2, self.patience) and (span - 1) * self.hop_frames <= FRAMES
@@ -168,19 +169,6 @@ class Decision:
 
 
 _WHOLE = {"max_outliers", "smooth", "patience"}
-_RANGES = {
-    "hop": "must be 0.01 to 1 second, a multiple of 0.01",
-    "reuse": "must be 0 (exact) or a positive number",
-    "compare_seconds": "must be 0.01 to 1 second",
-    "max_outliers": "must be 0 to 10000 features",
-    "smooth": "must be 1 to 100 windows",
-    "on": "must be above 0 and at most 1",
-    "off": "must be above 0 and at most `on`",
-    "patience": "must be 0 to 100 windows",
-    "refractory": "must be 0 to 60 seconds",
-    "unknown_bias": "must be -20 to 20",
-    "words": "each must be above 0 and at most 1",
-}
 
 
 def _has_type(name: str, value: object) -> bool:
@@ -305,12 +293,10 @@ class Decider:
         events, at = [], 0
         for stop in (*loud, n):  # a window without a word matters only while not idle
             while at < stop and not self._idle:
-                self._window = base + at
-                events += self._step(means[at].tolist())
+                events += self._step(base + at, means[at].tolist())
                 at += 1
             if stop < n:
-                self._window = base + stop
-                events += self._step(means[stop].tolist())
+                events += self._step(base + stop, means[stop].tolist())
                 at = stop + 1
         self._window = base + n
         if n:
@@ -325,9 +311,9 @@ class Decider:
             return None
         return WindowEvent(best, score, 0, 0, 0)
 
-    def _step(self, scores: list[float]) -> list[WindowEvent]:
+    def _step(self, window: int, scores: list[float]) -> list[WindowEvent]:
         """Decide on one window: at most one event."""
-        window, off = self._window, float(self._off)
+        off = float(self._off)
         self._idle = True
         best = NEVER
         for word in self._words:
