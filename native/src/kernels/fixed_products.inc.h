@@ -139,6 +139,7 @@ INLINE void accumulate_block(const uint32_t NV, const int is_wide, const dk_chan
         if (is_wide) {
             for (uint32_t at = 0; at < c->words; at += LIST_WORDS) {
                 uint32_t words = c->words - at < LIST_WORDS ? c->words - at : LIST_WORDS;
+                if (at) dk_fetch_some(c->fetch); /* hardly worth it for fewer products */
                 const uint32_t count = list_bits(mask + at, words, list);
                 const int16_t *part = delta + 64 * at, *rows = w + 64 * at * ldw;
                 IN_REGISTER(part);
@@ -168,6 +169,7 @@ INLINE void accumulate_word(const uint32_t NV, uint32_t word, const dk_changes *
     w += 64 * word * ldw;
     for (uint32_t t = c->first; t < c->rows; t++) {
         if (!c->changed[t]) continue;
+        dk_fetch_some(c->fetch);
         const int16_t *delta = c->delta + (size_t)t * c->stride + 64 * word;
         IN_REGISTER(delta);
         for (uint64_t bits = c->mask[(size_t)t * c->words + word]; bits; bits &= bits - 1)

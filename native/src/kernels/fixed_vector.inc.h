@@ -212,7 +212,7 @@ INLINE void scale_row(uint32_t nv, int16_t *x, int32_t p, uint32_t root, const d
 
 INLINE void norm_rows(const uint32_t n, int16_t *x, size_t ldx, uint32_t shift, const int16_t *r,
                       size_t ldr, const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
-                      uint32_t *sum_peak, uint32_t *peak) {
+                      uint32_t *sum_peak, uint32_t *peak, dk_fixed_fetch *fetch) {
     const vi factor = v_set((int16_t)(shift ? 1 << (15 - shift) : 0));
     const uint32_t nv = dk_padded(n) / LANES, padding = dk_padded(n) - n;
     vi sum_most = v_zero(), most = v_zero();
@@ -223,6 +223,7 @@ INLINE void norm_rows(const uint32_t n, int16_t *x, size_t ldx, uint32_t shift, 
         int16_t *block = x + first * ldx;
         for (uint32_t t = 0; t < count; t++) {
             const int16_t *add = r + where[first + t] * ldr;
+            dk_fetch_some(fetch);
             int32_t sum = add_row(nv, block + t * ldx, factor, add, shift > 0, &sum_most);
             mean[t] = dk_mean(sum, n);
         }
@@ -241,11 +242,11 @@ INLINE void norm_rows(const uint32_t n, int16_t *x, size_t ldx, uint32_t shift, 
 
 static void KERNEL(add_norm)(int16_t *x, size_t ldx, uint32_t shift, const int16_t *r, size_t ldr,
                              const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
-                             uint32_t *sum_peak, uint32_t *peak) {
+                             uint32_t *sum_peak, uint32_t *peak, dk_fixed_fetch *fetch) {
     if (norm->n == 64) /* the usual width, as a constant */
-        norm_rows(64, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak);
+        norm_rows(64, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak, fetch);
     else
-        norm_rows(norm->n, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak);
+        norm_rows(norm->n, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak, fetch);
 }
 
 static void KERNEL(embed)(const int16_t *x, uint32_t rows, const uint8_t *changed, uint32_t pairs,
