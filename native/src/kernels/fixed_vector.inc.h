@@ -217,7 +217,8 @@ INLINE void norm_rows(const uint32_t n, int16_t *x, size_t ldx, uint32_t shift, 
     const uint32_t nv = dk_padded(n) / LANES, padding = dk_padded(n) - n;
     vi sum_most = v_zero(), most = v_zero();
     for (uint32_t first = 0; first < rows; first += TOGETHER) {
-        uint32_t count = rows - first < TOGETHER ? rows - first : TOGETHER, root[TOGETHER];
+        uint32_t count = rows - first < TOGETHER ? rows - first : TOGETHER;
+        uint32_t scaled[TOGETHER] = {0}, root[TOGETHER]; /* of all, as vectors */
         int32_t mean[TOGETHER], p[TOGETHER];
         uint64_t squares[TOGETHER];
         int16_t *block = x + first * ldx;
@@ -231,8 +232,9 @@ INLINE void norm_rows(const uint32_t n, int16_t *x, size_t ldx, uint32_t shift, 
         for (uint32_t t = 0; t < count; t++) {
             int64_t pad = padding ? dk_saturate(-mean[t]) : 0;
             uint64_t total = squares[t] - (uint64_t)(padding * pad * pad) + norm->epsilon;
-            p[t] = dk_normalise(total, &root[t]);
+            p[t] = dk_scale_total(total, &scaled[t]);
         }
+        for (uint32_t t = 0; t < TOGETHER; t++) root[t] = dk_reciprocal_root(scaled[t]);
         for (uint32_t t = 0; t < count; t++)
             scale_row(nv, block + t * ldx, p[t], root[t], norm, &most);
     }
