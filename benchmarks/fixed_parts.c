@@ -46,8 +46,8 @@ static void softmax(int16_t *x, size_t ldx, uint32_t rows, const uint8_t *change
 static void gelu(int16_t *x, uint32_t n, uint32_t bits) { TIMED(GELU, real->gelu(x, n, bits)); }
 static void add_norm(int16_t *x, size_t ldx, uint32_t shift, const int16_t *r, size_t ldr,
                      const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
-                     uint32_t *sum_peak, uint32_t *peak) {
-    TIMED(NORM, real->add_norm(x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak));
+                     uint32_t *sum_peak, uint32_t *peak, dk_fixed_fetch *fetch) {
+    TIMED(NORM, real->add_norm(x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak, fetch));
 }
 static void transpose(const int16_t *a, size_t lda, uint32_t rows, uint32_t cols, uint32_t shift,
                       const uint8_t *changed, uint32_t known, int16_t *out, size_t ldo) {

@@ -16,12 +16,8 @@ namespace {
 // Returns the largest magnitude, or infinity if a sample is NaN. One call instead of NumPy's three,
 // which are slow in a quiet stream, where the caches are cold.
 float loudest(Floats samples) {
-    float most = 0.0f;
-    for (size_t i = 0; i < samples.size(); i++) {
-        float size = std::fabs(samples.data()[i]);
-        most = size <= most ? most : size == size ? size : INFINITY;
-    }
-    return most;
+    float most = largest_magnitude(samples.data(), samples.size());
+    return most == most ? most : INFINITY;
 }
 
 // sizes (7) -> bytes (DK_SITES, 2): the reference of each site, and its running result

@@ -8,6 +8,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -75,6 +77,20 @@ template <typename T> Array<T> new_array(std::vector<size_t> shape) {
     T *data = new T[count ? count : 1]();
     nb::capsule owner(data, [](void *p) noexcept { delete[] static_cast<T *>(p); });
     return Array<T>(data, shape.size(), shape.data(), owner);
+}
+
+// Returns the largest magnitude, or NaN if a value is NaN. Without their sign, floats have the
+// order of their bits, and NaN comes last: a maximum of integers, which compilers turn into
+// vectors.
+inline float largest_magnitude(const float *values, size_t count) {
+    int32_t most = 0, bits;
+    for (size_t i = 0; i < count; i++) {
+        std::memcpy(&bits, values + i, sizeof bits);
+        most = std::max(most, bits & INT32_MAX);
+    }
+    float size;
+    std::memcpy(&size, &most, sizeof size);
+    return size;
 }
 
 inline dk_isa isa_of(const std::string &name) {

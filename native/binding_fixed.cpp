@@ -135,9 +135,8 @@ class FixedModel {
     }
 
     static void expect_finite(const float *features, size_t count) {
-        for (size_t i = 0; i < count; i++)
-            if (!std::isfinite(features[i]))
-                throw std::invalid_argument("features: a number is NaN or infinite");
+        if (!std::isfinite(largest_magnitude(features, count)))
+            throw std::invalid_argument("features: a number is NaN or infinite");
     }
 
     void expect_scales(const Floats &scales) const {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deltakwt import _native
 from deltakwt.containers import check_parts
 from deltakwt.core.config import CLIP_SAMPLES, SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
@@ -141,8 +142,7 @@ def _is_clip(sound: Sound) -> TypeGuard[Audio]:
         and sound.shape == (CLIP_SAMPLES,)
         and sound.dtype == np.float32
         and sound.flags.c_contiguous
-        and bool(np.minimum.reduce(sound) >= -LOUDEST)  # false for NaN
-        and bool(np.maximum.reduce(sound) <= LOUDEST)
+        and _native.loudest(sound) <= LOUDEST
     )
 
 

@@ -18,12 +18,45 @@ enum {
 
 static inline uint32_t dk_padded(uint32_t n) { return (n + DK_VECTOR - 1) / DK_VECTOR * DK_VECTOR; }
 
+/* ---- prefetching ----------------------------------------------------------------------------- */
+
+/* Since the clip before, the weights have left the near caches. They lie in the order in which a
+ * run reads them. Every row of a stage prefetches a few lines from `next` on, up to `end`, which is
+ * a little ahead of the weights in use. */
+typedef struct {
+    const int16_t *next, *end;
+} dk_fixed_fetch;
+
+enum {
+    DK_LINE = DK_ALIGN / sizeof(int16_t),
+    DK_FETCH_SOME = 4 * DK_LINE,
+    DK_FETCH_AHEAD = 1 << 15
+};
+
+/* The weights before `after` are about to be read; the last end at `last`. */
+static inline void dk_fetch_after(dk_fixed_fetch *f, const int16_t *after, const int16_t *last) {
+    if (f->next < after) f->next = after;
+    f->end = last - after < DK_FETCH_AHEAD ? last : after + DK_FETCH_AHEAD;
+}
+
+/* Always inlined: GCC removes calls of functions that only prefetch. */
+#ifdef __GNUC__
+__attribute__((always_inline)) static inline void dk_fetch_some(dk_fixed_fetch *f) {
+    if (f->end - f->next < DK_FETCH_SOME) return;
+    for (int i = 0; i < DK_FETCH_SOME; i += DK_LINE) __builtin_prefetch(f->next + i, 0, 2);
+    f->next += DK_FETCH_SOME;
+}
+#else
+static inline void dk_fetch_some(dk_fixed_fetch *f) { (void)f; }
+#endif
+
 /* A matrix (rows = inputs, cols = outputs, padded) in panels of `panel` columns, of which the last
  * may be narrower. Panel p starts at data + p * step; its rows are `stride` values apart. */
 typedef struct {
     const int16_t *data;
     size_t step;
     uint32_t rows, cols, panel, stride;
+    int is_weights; /* of the model; else it is in the scratch memory */
 } dk_fixed_matrix;
 
 /* The rows first .. rows-1 of a site as differences. Row t has `words` words of `mask`, one bit for
@@ -33,6 +66,7 @@ typedef struct {
     uint64_t *mask;
     uint8_t *changed;
     uint32_t stride, words, first, rows;
+    dk_fixed_fetch *fetch; /* what to prefetch while they are multiplied */
 } dk_changes;
 
 /* Widths n are padded, so no kernel has a remainder to treat. *peak grows to the largest magnitude
@@ -60,7 +94,7 @@ typedef struct {
     /* x[t] = LayerNorm(x[t] / 2^shift + r[where[t]]); peaks of the sum and of the result. */
     void (*add_norm)(int16_t *x, size_t ldx, uint32_t shift, const int16_t *r, size_t ldr,
                      const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
-                     uint32_t *sum_peak, uint32_t *peak);
+                     uint32_t *sum_peak, uint32_t *peak, dk_fixed_fetch *fetch);
     /* out (cols, rows) = a (rows, cols) / 2^shift transposed, rounded, at least -32767. Rows and
      * columns are padded. Of the first `known` rows, those not `changed` equal the row before. */
     void (*transpose)(const int16_t *a, size_t lda, uint32_t rows, uint32_t cols, uint32_t shift,
@@ -85,34 +119,6 @@ extern const dk_fixed_kernels dk_fixed_neon;
 extern const dk_fixed_kernels dk_fixed_wasm;
 #endif
 
-/* ---- prefetching ----------------------------------------------------------------------------- */
-
-/* The weights of a later stage, of which each row of a stage that computes more than it loads
- * prefetches its share. Since the clip before, they have left the near caches. */
-typedef struct {
-    const char *next, *end;
-    size_t share; /* bytes */
-} dk_fixed_fetch;
-
-static inline dk_fixed_fetch dk_fetch_during(uint32_t rows, const dk_fixed_matrix *w) {
-    size_t cols = w->cols > w->stride ? w->cols : w->stride; /* a part brings the whole */
-    size_t bytes = w->rows * cols * sizeof *w->data;
-    const char *data = (const char *)w->data;
-    dk_fixed_fetch f = {data, data + bytes, (bytes / rows / DK_ALIGN + 1) * DK_ALIGN};
-    return f;
-}
-
-/* Always inlined: GCC removes calls of functions that only prefetch. */
-#ifdef __GNUC__
-__attribute__((always_inline)) static inline void dk_fetch_share(dk_fixed_fetch *f) {
-    const char *end = (size_t)(f->end - f->next) < f->share ? f->end : f->next + f->share;
-    for (const char *line = f->next; line < end; line += DK_ALIGN) __builtin_prefetch(line, 0, 2);
-    f->next = end;
-}
-#else
-static inline void dk_fetch_share(dk_fixed_fetch *f) { (void)f; }
-#endif
-
 /* ---- model ---------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -130,6 +136,7 @@ struct dk_fixed_model {
     const dk_fixed_layer *layers;
     const int16_t *embed, *positions, *head; /* embed (pairs, d, 2), head (d, labels) */
     const int32_t *head_bias;
+    const int16_t *end; /* of the weights */
     uint32_t embed_shift;
 };
 

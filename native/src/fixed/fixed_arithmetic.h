@@ -85,11 +85,18 @@ static inline int32_t dk_mean(int32_t sum, uint32_t n) {
     return above % below < 0 ? mean - 1 : mean;
 }
 
-/* The power of four that brings `total` > 0 to [2^28, 2^30), and 2^29 over its square root. */
-static inline int32_t dk_normalise(uint64_t total, uint32_t *factor) {
+/* The power of four that brings `total` > 0 to [2^28, 2^30), and the result. */
+static inline int32_t dk_scale_total(uint64_t total, uint32_t *scaled) {
     int32_t length = (int32_t)dk_bit_length(total);
     int32_t p = length <= 30 ? (30 - length) / 2 : -((length - 30 + 1) / 2);
-    *factor = dk_reciprocal_root((uint32_t)(p >= 0 ? total << 2 * p : total >> -2 * p));
+    *scaled = (uint32_t)(p >= 0 ? total << 2 * p : total >> -2 * p);
+    return p;
+}
+
+/* The same power, and 2^29 over the square root of the result. */
+static inline int32_t dk_normalise(uint64_t total, uint32_t *factor) {
+    int32_t p = dk_scale_total(total, factor);
+    *factor = dk_reciprocal_root(*factor);
     return p;
 }
 

@@ -98,6 +98,7 @@ static dk_fixed_matrix pack_matrix(packer *p, const int16_t *const *from, uint32
     uint32_t one = cols / col_width * dk_padded(col_width), vectors = count * one / DK_VECTOR;
     uint32_t most = DK_PANEL / DK_VECTOR, panels = (vectors + most - 1) / most;
     dk_fixed_matrix m;
+    m.is_weights = 1;
     m.rows = rows / row_width * dk_padded(row_width);
     m.cols = vectors * DK_VECTOR;
     m.panel = m.stride = (vectors + panels - 1) / panels * DK_VECTOR;
@@ -133,8 +134,8 @@ static void pack_qkv(packer *p, const dk_config *c, const dk_fixed_layer_source 
         layer->q = columns_of(&layer->qkv, 0, width);
         layer->kv = columns_of(&layer->qkv, width, 2 * width);
     } else {
-        layer->q = pack_matrix(p, all, 1, d, d, d, head);
         layer->kv = pack_matrix(p, all + 1, 2, d, d, d, head);
+        layer->q = pack_matrix(p, all, 1, d, d, d, head);
         layer->qkv = columns_of(&layer->q, 0, 0);
     }
 }
@@ -201,6 +202,7 @@ static dk_fixed_model *pack_model(packer *p, const dk_config *c) {
     model->positions = positions;
     model->head = head;
     model->head_bias = head_bias;
+    model->end = (const int16_t *)(p->arena.base + p->arena.used);
     model->embed_shift = p->source->embed_shift;
     return model;
 }

@@ -19,6 +19,8 @@ typedef struct {
     int64_t *macs, *nonzeros; /* this layer's; NULL: no counts */
     uint32_t *kept;           /* (DK_SITES, tokens), this layer's; or NULL */
     uint32_t peaks[DK_PEAKS], next_peak;
+    dk_fixed_fetch fetch;
+    const int16_t *weights_end;
     uint32_t rows; /* tokens that matter after K and V: in the last layer only the class token */
 } pass;
 
@@ -74,8 +76,9 @@ static scanned scan(pass *p, dk_site which, site_rows in, uint8_t *changed, uint
     dk_fixed_scratch *s = p->s;
     int32_t theta = theta_of(p, which);
     uint32_t exact = theta < 0 || in.rows < 2 ? in.rows : 2;
-    scanned site = {
-        in, {s->delta, s->mask, changed, in.n, (in.n + 63) / 64, exact, in.rows}, exact, 0};
+    const dk_changes changes = {s->delta,         s->mask, changed, in.n,
+                                (in.n + 63) / 64, exact,   in.rows, &p->fetch};
+    scanned site = {in, changes, exact, 0};
     if (theta < 0 && in.fresh && changed != in.fresh) memcpy(changed, in.fresh, in.rows);
     if (theta >= 0 || !in.fresh) memset(changed, 1, exact);
     if (exact < in.rows) {
@@ -95,6 +98,8 @@ static void multiply(pass *p, const scanned *site, const dk_fixed_matrix *w, con
     for (uint32_t column = 0, panel = 0; column < w->cols; column += w->panel, panel++) {
         const int16_t *data = w->data + panel * w->step;
         uint32_t n = w->cols - column < w->panel ? w->cols - column : w->panel;
+        if (w->is_weights)
+            dk_fetch_after(&p->fetch, data + (size_t)w->rows * w->stride, p->weights_end);
         for (uint32_t t = 0, end; t < site->exact; t = end) { /* runs of changed rows */
             for (end = t; end < site->exact && changed[end] == changed[t];) end++;
             if (changed[t])
@@ -118,7 +123,7 @@ static void hold_rows(pass *p, dk_site site, uint32_t column, uint32_t *counts) 
     size_t stride = 3 * (size_t)width;
     int32_t theta = theta_of(p, site);
     uint32_t exact = theta < 0 || tokens < 2 ? tokens : 2, words = (width + 63) / 64;
-    dk_changes held = {NULL, s->mask, s->changed_x, width, words, exact, tokens};
+    dk_changes held = {NULL, s->mask, s->changed_x, width, words, exact, tokens, NULL};
     for (uint32_t t = 1; t < tokens; t++) {
         int16_t *now = s->qkv + t * stride + column;
         if (!s->changed_x[t])
@@ -161,13 +166,11 @@ static void soften(pass *p) {
     uint32_t n = p->w.keys, tokens = p->w.tokens, words = (n + 63) / 64;
     int32_t theta = theta_of(p, DK_SITE_SCORES);
     uint32_t exact = theta < 0 || p->rows < 2 ? p->rows : 2;
-    dk_changes held = {NULL, s->mask, s->changed, n, words, exact, p->rows};
+    dk_changes held = {NULL, s->mask, s->changed, n, words, exact, p->rows, NULL};
     int16_t *previous = s->scores + (exact - 1) * (size_t)n;
-    dk_fixed_fetch fetch[] = {dk_fetch_during(p->rows, &p->layer->proj),
-                              dk_fetch_during(p->rows, &p->layer->mlp_in)};
     for (uint32_t t = exact; t < p->rows; t++) {
         int16_t *row = s->scores + t * (size_t)n;
-        for (uint32_t i = 0; i < 2; i++) dk_fetch_share(&fetch[i]);
+        dk_fetch_some(&p->fetch);
         if (!s->changed[t]) continue;
         s->changed[t] =
             (uint8_t)p->kernels->hold(row, previous, n, theta, s->mask + t * (size_t)words);
@@ -181,7 +184,7 @@ static void soften(pass *p) {
 
 /* A matrix whose rows lie in a larger array. */
 static dk_fixed_matrix part_of(const int16_t *data, uint32_t rows, uint32_t cols, uint32_t stride) {
-    dk_fixed_matrix m = {data, DK_PANEL, rows, cols, DK_PANEL, stride};
+    dk_fixed_matrix m = {data, DK_PANEL, rows, cols, DK_PANEL, stride, 0};
     return m;
 }
 
@@ -215,7 +218,7 @@ static void add_norm(pass *p, const uint8_t *changed, const dk_fixed_norm *norm,
     for (uint32_t t = 0; t < p->rows; t++)
         s->where[t] = (uint16_t)(changed[t] || !t ? t : s->where[t - 1]);
     p->kernels->add_norm(s->x, p->w.dim, shift, s->r, p->w.dim, s->where, p->rows, norm, sum_peak,
-                         peak);
+                         peak, &p->fetch);
 }
 
 static void attend(pass *p) {
@@ -249,13 +252,8 @@ static void feed_forward(pass *p) {
     multiply(p, &x, &p->layer->mlp_in, p->layer->mlp_in_bias, s->hidden, p->w.mlp,
              &p->peaks[DK_PEAK_HIDDEN]);
     count_macs(p, DK_MLP1, x.nonzeros * m);
-    const dk_fixed_layer *next = p->rows > 1 ? p->layer + 1 : p->layer;
-    const uint32_t fetches = p->rows < 2 ? 1 : next->qkv.cols ? 2 : 3;
-    dk_fixed_fetch fetch[] = {dk_fetch_during(p->rows, &p->layer->mlp_out),
-                              dk_fetch_during(p->rows, &next->q),
-                              dk_fetch_during(p->rows, &next->kv)};
     for (uint32_t t = 0; t < p->rows; t++) {
-        for (uint32_t i = 0; i < fetches; i++) dk_fetch_share(&fetch[i]);
+        dk_fetch_some(&p->fetch);
         if (s->changed[t])
             p->kernels->gelu(s->hidden + t * (size_t)p->w.mlp, p->w.mlp, p->layer->hidden_bits);
     }
@@ -319,6 +317,8 @@ dk_status dk_fixed_run(const dk_fixed_model *model, const int16_t *features,
     p.kernels = model->kernels;
     p.s = &s;
     p.w = dk_widths(c);
+    p.weights_end = model->end;
+    p.fetch.next = p.fetch.end = model->layers[0].q.data;
     size_t row = 3 * (size_t)p.w.heads, past = p.w.keys - p.w.tokens;
     memset(s.qkv + p.w.tokens * row, 0, past * row * sizeof *s.qkv); /* no tokens: zero */
     p.next_peak = embed(model, features, &s);

@@ -15,14 +15,17 @@ INLINE void load_sums(const uint32_t NV, sums *s, const int16_t *from) {
     if (NV % PER_WIDE) s->last = from ? v_load(from + (NV - 1) * LANES) : v_zero();
 }
 
-INLINE vi store_sums(const uint32_t NV, const sums *s, int16_t *to, vi peak) {
+/* `on_top`: they are added to what `to` holds. */
+INLINE vi store_sums(const uint32_t NV, const sums *s, int on_top, int16_t *to, vi peak) {
     UNROLL for (uint32_t v = 0; v < NV / PER_WIDE; v++) {
-        p_store(to + v * WIDE, s->wide[v]);
-        peak = p_max_size(peak, s->wide[v]);
+        vp all = on_top ? p_sum(p_load(to + v * WIDE), s->wide[v]) : s->wide[v];
+        p_store(to + v * WIDE, all);
+        peak = p_max_size(peak, all);
     }
     if (NV % PER_WIDE) {
-        v_store(to + (NV - 1) * LANES, s->last);
-        peak = v_max_size(peak, s->last);
+        vi all = on_top ? v_sum(v_load(to + (NV - 1) * LANES), s->last) : s->last;
+        v_store(to + (NV - 1) * LANES, all);
+        peak = v_max_size(peak, all);
     }
     return peak;
 }
@@ -46,7 +49,7 @@ INLINE vi multiply_tile(const uint32_t MR, const uint32_t NV, const int16_t *x, 
             if (MR > 1) s[1].last = v_sum(s[1].last, v_q15(p_first(b), weights));
         }
     }
-    UNROLL for (uint32_t r = 0; r < MR; r++) peak = store_sums(NV, &s[r], out + r * ldo, peak);
+    UNROLL for (uint32_t r = 0; r < MR; r++) peak = store_sums(NV, &s[r], 0, out + r * ldo, peak);
     return peak;
 }
 
@@ -136,6 +139,7 @@ INLINE void accumulate_block(const uint32_t NV, const int is_wide, const dk_chan
         if (is_wide) {
             for (uint32_t at = 0; at < c->words; at += LIST_WORDS) {
                 uint32_t words = c->words - at < LIST_WORDS ? c->words - at : LIST_WORDS;
+                if (at) dk_fetch_some(c->fetch); /* hardly worth it for fewer products */
                 const uint32_t count = list_bits(mask + at, words, list);
                 const int16_t *part = delta + 64 * at, *rows = w + 64 * at * ldw;
                 IN_REGISTER(part);
@@ -150,9 +154,39 @@ INLINE void accumulate_block(const uint32_t NV, const int is_wide, const dk_chan
             for (uint64_t bits = *mask; bits; bits &= bits - 1)
                 add_feature(NV, &sum, delta, w, ldw, lowest_bit(bits));
         }
-        most = store_sums(NV, &sum, out + t * ldo, most);
+        most = store_sums(NV, &sum, 0, out + t * ldo, most);
     }
     note(peak, most);
+}
+
+/* The share of one word of the masks; `start` is NULL for all words but the first. */
+INLINE void accumulate_word(const uint32_t NV, uint32_t word, const dk_changes *c, const int16_t *w,
+                            size_t ldw, const int16_t *start, int16_t *out, size_t ldo,
+                            uint32_t *peak) {
+    sums sum;
+    vi most = v_zero();
+    load_sums(NV, &sum, start);
+    w += 64 * word * ldw;
+    for (uint32_t t = c->first; t < c->rows; t++) {
+        if (!c->changed[t]) continue;
+        dk_fetch_some(c->fetch);
+        const int16_t *delta = c->delta + (size_t)t * c->stride + 64 * word;
+        IN_REGISTER(delta);
+        for (uint64_t bits = c->mask[(size_t)t * c->words + word]; bits; bits &= bits - 1)
+            add_feature(NV, &sum, delta, w, ldw, lowest_bit(bits));
+        most = store_sums(NV, &sum, !start, out + t * ldo, most);
+    }
+    if (word + 1 == c->words) note(peak, most);
+}
+
+/* A wide panel of many rows is larger than the first-level cache. Sums are modulo 2^16, so the
+ * shares of the words may be added one after the other, and the 64 rows of weights of a word stay
+ * in that cache while all tokens pass. */
+INLINE void accumulate_words(const uint32_t NV, const dk_changes *c, const int16_t *w, size_t ldw,
+                             const int16_t *start, int16_t *out, size_t ldo, uint32_t *peak) {
+    accumulate_word(NV, 0, c, w, ldw, start, out, ldo, peak);
+    for (uint32_t word = 1; word < c->words; word++)
+        accumulate_word(NV, word, c, w, ldw, NULL, out, ldo, peak);
 }
 
 static void accumulate_columns(const dk_changes *c, const int16_t *w, size_t ldw, uint32_t n,
@@ -161,7 +195,9 @@ static void accumulate_columns(const dk_changes *c, const int16_t *w, size_t ldw
 #define CASE(count)                                                                                \
     case count:                                                                                    \
         if (count > BLOCK_16) break;                                                               \
-        if (c->words > 1)                                                                          \
+        if (count == BLOCK_16 && c->words > 1 && c->words <= LIST_WORDS)                           \
+            accumulate_words((count) * PER_16, c, w, ldw, start, out, ldo, peak);                  \
+        else if (c->words > 1)                                                                     \
             accumulate_block((count) * PER_16, 1, c, w, ldw, start, out, ldo, peak);               \
         else                                                                                       \
             accumulate_block((count) * PER_16, 0, c, w, ldw, start, out, ldo, peak);               \

@@ -109,7 +109,8 @@ static void scalar_gelu(int16_t *x, uint32_t n, uint32_t bits) {
 
 static void scalar_add_norm(int16_t *x, size_t ldx, uint32_t shift, const int16_t *r, size_t ldr,
                             const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
-                            uint32_t *sum_peak, uint32_t *peak) {
+                            uint32_t *sum_peak, uint32_t *peak, dk_fixed_fetch *fetch) {
+    (void)fetch;
     for (uint32_t t = 0; t < rows; t++) {
         int16_t *row = x + t * ldx;
         for (uint32_t i = 0; i < norm->n; i++) {

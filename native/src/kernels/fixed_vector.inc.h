@@ -212,17 +212,19 @@ INLINE void scale_row(uint32_t nv, int16_t *x, int32_t p, uint32_t root, const d
 
 INLINE void norm_rows(const uint32_t n, int16_t *x, size_t ldx, uint32_t shift, const int16_t *r,
                       size_t ldr, const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
-                      uint32_t *sum_peak, uint32_t *peak) {
+                      uint32_t *sum_peak, uint32_t *peak, dk_fixed_fetch *fetch) {
     const vi factor = v_set((int16_t)(shift ? 1 << (15 - shift) : 0));
     const uint32_t nv = dk_padded(n) / LANES, padding = dk_padded(n) - n;
     vi sum_most = v_zero(), most = v_zero();
     for (uint32_t first = 0; first < rows; first += TOGETHER) {
-        uint32_t count = rows - first < TOGETHER ? rows - first : TOGETHER, root[TOGETHER];
+        uint32_t count = rows - first < TOGETHER ? rows - first : TOGETHER;
+        uint32_t scaled[TOGETHER] = {0}, root[TOGETHER]; /* of all, as vectors */
         int32_t mean[TOGETHER], p[TOGETHER];
         uint64_t squares[TOGETHER];
         int16_t *block = x + first * ldx;
         for (uint32_t t = 0; t < count; t++) {
             const int16_t *add = r + where[first + t] * ldr;
+            dk_fetch_some(fetch);
             int32_t sum = add_row(nv, block + t * ldx, factor, add, shift > 0, &sum_most);
             mean[t] = dk_mean(sum, n);
         }
@@ -230,8 +232,9 @@ INLINE void norm_rows(const uint32_t n, int16_t *x, size_t ldx, uint32_t shift, 
         for (uint32_t t = 0; t < count; t++) {
             int64_t pad = padding ? dk_saturate(-mean[t]) : 0;
             uint64_t total = squares[t] - (uint64_t)(padding * pad * pad) + norm->epsilon;
-            p[t] = dk_normalise(total, &root[t]);
+            p[t] = dk_scale_total(total, &scaled[t]);
         }
+        for (uint32_t t = 0; t < TOGETHER; t++) root[t] = dk_reciprocal_root(scaled[t]);
         for (uint32_t t = 0; t < count; t++)
             scale_row(nv, block + t * ldx, p[t], root[t], norm, &most);
     }
@@ -241,11 +244,11 @@ INLINE void norm_rows(const uint32_t n, int16_t *x, size_t ldx, uint32_t shift, 
 
 static void KERNEL(add_norm)(int16_t *x, size_t ldx, uint32_t shift, const int16_t *r, size_t ldr,
                              const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
-                             uint32_t *sum_peak, uint32_t *peak) {
+                             uint32_t *sum_peak, uint32_t *peak, dk_fixed_fetch *fetch) {
     if (norm->n == 64) /* the usual width, as a constant */
-        norm_rows(64, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak);
+        norm_rows(64, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak, fetch);
     else
-        norm_rows(norm->n, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak);
+        norm_rows(norm->n, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak, fetch);
 }
 
 static void KERNEL(embed)(const int16_t *x, uint32_t rows, const uint8_t *changed, uint32_t pairs,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,14 +31,22 @@ class Result:
     """The answer for one second of sound."""
 
     label: str
-    score: float  # softmax value of the label, 0 to 1
-    scores: NDArray[np.float32]  # (labels,) softmax of the logits
     logits: NDArray[np.float32]  # (labels,)
     ms: float  # time from samples to logits
     macs: Macs | None = None  # None for a dense run
     nonzeros: NDArray[np.int64] | None = None  # (layers, 9) kept values per site
     saturated: int = 0  # tensors that reached the limit of 16 bits; always 0 in float arithmetic
     trace: dict[str, NDArray[Any]] | None = None
+
+    @cached_property
+    def scores(self) -> NDArray[np.float32]:
+        """The softmax of the logits (labels,), computed when it is first read."""
+        return softmax(self.logits)
+
+    @property
+    def score(self) -> float:
+        """The softmax value of the label, 0 to 1."""
+        return float(self.scores.max())
 
     def __repr__(self) -> str:
         macs = "dense" if self.macs is None else f"{self.macs.model_percent:.1f}% of the MACs"
@@ -128,9 +138,8 @@ class Model:
 
         With `trace`, the result also holds the references of every delta site.
         """
-        from deltakwt.audio import one_clip  # imported here: core must not depend on it
-
-        return self.classify(one_clip(sound, sample_rate), setting=setting, trace=trace)
+        clip = _audio().one_clip(sound, sample_rate)
+        return self.classify(clip, setting=setting, trace=trace)
 
     def classify(
         self, clip: ArrayLike, *, setting: SettingLike | None = None, trace: bool = False
@@ -145,12 +154,8 @@ class Model:
         start = time.perf_counter()
         run = self._run(clip, chosen)
         ms = 1e3 * (time.perf_counter() - start)
-        scores = softmax(run.logits)
-        best = int(scores.argmax())
         return Result(
-            self.labels[best],
-            float(scores[best]),
-            scores,
+            self.labels[int(run.logits.argmax())],
             run.logits,
             ms,
             None
@@ -207,7 +212,18 @@ def _load_again(source: str, name: str, setting: Setting, arithmetic: str) -> Mo
     return model
 
 
+@cache
+def _audio() -> ModuleType:
+    """Return deltakwt.audio, imported by the first call: core must not depend on it."""
+    from deltakwt import audio
+
+    return audio
+
+
 def _shape(values: ArrayLike) -> tuple[int, ...]:
+    if isinstance(values, np.ndarray):
+        shape: tuple[int, ...] = values.shape
+        return shape
     try:
         return np.shape(values)
     except ValueError:  # lists of different lengths
