@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from deltakwt.audio import read_clip
 from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.fixed_arithmetic import from_bytes, gelu, to_bytes
+from deltakwt.core.fixed_arithmetic import from_bytes, to_bytes
 from deltakwt.core.frontend import mfcc
 from deltakwt.core.setting import Setting
 from deltakwt.export.folder import write_folder
@@ -64,20 +64,6 @@ def array_in(source: str, name: str) -> np.ndarray:
     """The numbers of an array of the source."""
     body = source.split(f" {name}[", 1)[1].split("*/", 1)[1].split("}", 1)[0]
     return np.array([int(number) for number in body.replace(",", " ").split()])
-
-
-def test_a_gelu_stays_within_its_threshold_in_its_range() -> None:
-    """The bound of dk_set_range in hidden.h, for every hidden value and all kinds of thresholds."""
-    flat = np.array([123, 72, 41, 29, 22, 18, 15, 14])
-    h = np.arange(-32768, 32768)
-    for bits in range(4, 14):
-        values = gelu(h, bits)
-        for theta in (6, 40, 189, 600, 3000):
-            at = np.clip((h >> bits - 2) + 5, 0, 7)
-            most = np.clip((theta - 4) * flat[at] >> 4, 0, 1 << bits - 2)
-            low, high = np.maximum(h - most, -32768), np.minimum(h + most, 32767)
-            for end in (low, high, (low + h) // 2, (h + high) // 2):
-                assert (np.abs(values[end + 32768] - values) <= theta).all()
 
 
 def test_the_tables_give_the_front_ends_features(int8: Export) -> None:

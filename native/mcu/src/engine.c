@@ -218,7 +218,7 @@ static void feed_forward(pass *p) {
             int exact = is_exact(p, DK_SITE_MLP_HIDDEN, t);
             start_result(is_exact(p, DK_SITE_MLP_IN, t), layer->mlp_in_bias, s->hidden, DK_MLP);
             multiply(p, &layer->mlp_in, DK_MLP, s->hidden);
-            p->kept = exact ? dk_list_hidden(s, theta, layer->hidden_bits, list)
+            p->kept = exact ? dk_list_hidden(s, theta, layer->hidden_bits, t && theta >= 0, list)
                             : dk_scan_hidden(s, theta, layer->hidden_bits, list);
             p->nonzeros[DK_SITE_MLP_HIDDEN] += exact ? (uint32_t)DK_MLP : p->kept;
             start_result(exact, layer->mlp_out_bias, s->result, DK_DIM);
@@ -252,27 +252,34 @@ static void count_macs(pass *p, uint32_t macs[DK_PRODUCTS]) {
     macs[DK_MLP2] += kept[DK_SITE_MLP_HIDDEN] * DK_DIM;
 }
 
+/* Lists the features that differ from those of the frame before, or all that are not zero. */
+static uint32_t list_features(const int16_t *row, const int16_t *before, dk_term *term,
+                              const int16_t *embed) {
+    const dk_term *terms = term;
+    for (uint32_t i = 0; i < DK_FEATURES; i++) {
+        term->value = before ? row[i] - before[i] : row[i];
+        term->row = embed + (size_t)i * DK_DIM;
+        if (term->value) term++;
+    }
+    return (uint32_t)(term - terms);
+}
+
 /* x = [class; features W] + positions. The sums are exact, so only features that differ from those
  * of the frame before are multiplied. */
 static void embed(const dk_flash_model *model, dk_work *work, const int16_t *features,
                   uint32_t first) {
     const int16_t *row = features + (size_t)first * DK_FEATURES, *before = NULL;
     const int16_t *end = features + (size_t)DK_FRAMES * DK_FEATURES;
-    int32_t *sum = work->s.embedded;
     memset(work->s.embedded, 0, sizeof work->s.embedded);
     memcpy(work->x[0], model->positions, sizeof work->x[0]);
     for (uint32_t t = 1; t < DK_TOKENS; t++, before = row, row += DK_FEATURES) {
         const int16_t *position = model->positions + (size_t)t * DK_DIM;
         if (row == end) row = features;
-        for (uint32_t i = 0; i < DK_FEATURES; i++) {
-            int32_t change = before ? row[i] - before[i] : row[i];
-            const int16_t *w = model->embed + (size_t)i * DK_DIM;
-            for (uint32_t j = 0; change && j < DK_DIM; j++)
-                sum[j] = (int32_t)((uint32_t)sum[j] + (uint32_t)change * (uint32_t)w[j]);
-        }
+        uint32_t count = list_features(row, before, work->terms, model->embed);
+        if (count) dk_add_exact(work->terms, count, DK_DIM, work->s.embedded);
         for (uint32_t j = 0; j < DK_DIM; j++) {
-            int32_t token = dk_saturate(dk_rounded_shift(sum[j], model->embed_shift));
-            work->x[t][j] = (int16_t)dk_saturate(token + position[j]);
+            int32_t token = dk_rounded_shift(work->s.embedded[j], model->embed_shift);
+            work->x[t][j] = (int16_t)dk_saturate(dk_saturate(token) + position[j]);
         }
     }
 }

@@ -25,7 +25,8 @@ enum {
     DK_TOKENS = DK_FRAMES + 1,
     DK_COLUMNS = (DK_TOKENS + 7) / 8 * 8, /* tokens as columns, in whole groups of eight */
     DK_HEAD_DIM = DK_DIM / DK_HEADS,
-    DK_WIDEST = DK_MLP > DK_COLUMNS ? DK_MLP : DK_COLUMNS,
+    DK_WIDER = DK_MLP > DK_COLUMNS ? DK_MLP : DK_COLUMNS,
+    DK_WIDEST = DK_WIDER > DK_FEATURES ? DK_WIDER : DK_FEATURES,
 };
 
 /* How the matrices of the layers are stored: 16 bits, or 8 bits with a shift per row. */

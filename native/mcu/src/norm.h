@@ -9,7 +9,11 @@
 
 static inline void dk_put_two(int16_t *at, int16x2_t two) { memcpy(at, &two, sizeof two); }
 
-static inline int16x2_t dk_get_two(const int16_t *at) { return (int16x2_t)dk_two(at); }
+static inline int16x2_t dk_get_two(const int16_t *at) {
+    int16x2_t two;
+    memcpy(&two, at, sizeof two);
+    return two;
+}
 
 static inline int16x2_t dk_pack(int32_t low, int32_t high) {
     return (int16x2_t)(((uint32_t)low & 0xffff) | (uint32_t)high << 16);
