@@ -5,9 +5,16 @@
 
 #include "rows.h"
 
-#if defined(DK_DSP) && DK_DIM % 2 == 0
+#if defined(DK_DSP) && DK_DIM % 4 == 0
 
-static inline void dk_put_two(int16_t *at, int16x2_t two) { memcpy(at, &two, sizeof two); }
+/* Reads or writes four values of a row, which is aligned to four bytes, and moves on. */
+static inline void dk_take_four(const int16_t **at, int16x2_t *a, int16x2_t *b) {
+    __asm__ volatile("ldrd %0, %1, [%2], #8" : "=&r"(*a), "=&r"(*b), "+r"(*at) : : "memory");
+}
+
+static inline void dk_put_four(int16_t **at, int16x2_t a, int16x2_t b) {
+    __asm__ volatile("strd %1, %2, [%0], #8" : "+r"(*at) : "r"(a), "r"(b) : "memory");
+}
 
 static inline int16x2_t dk_get_two(const int16_t *at) {
     int16x2_t two;
@@ -16,19 +23,22 @@ static inline int16x2_t dk_get_two(const int16_t *at) {
 }
 
 static inline int16x2_t dk_pack(int32_t low, int32_t high) {
-    return (int16x2_t)(((uint32_t)low & 0xffff) | (uint32_t)high << 16);
+    int16x2_t two;
+    __asm__("pkhbt %0, %1, %2, lsl #16" : "=r"(two) : "r"(low), "r"(high));
+    return two;
 }
 
-/* x = x / 2^shift + r, rounded and saturated. Returns the sum of the row. */
-static inline int32_t dk_add_rows(int16_t *x, uint32_t shift, const int16_t *r) {
+/* x += r, saturated. Returns the sum of the row. */
+static inline int32_t dk_add_rows(int16_t *x, const int16_t *r) {
+    const int16_t *end = x + DK_DIM;
     int32_t sum = 0;
-    for (uint32_t i = 0; i < DK_DIM; i += 2) {
-        int16x2_t a = dk_get_two(x + i);
-        if (shift)
-            a = dk_pack(dk_rounded_shift((int16_t)a, shift), dk_rounded_shift(a >> 16, shift));
-        a = __qadd16(a, dk_get_two(r + i));
-        sum = __smlad(a, 0x00010001, sum);
-        dk_put_two(x + i, a);
+    while (x < end) {
+        int16x2_t a = dk_get_two(x), b = dk_get_two(x + 2), c, d;
+        dk_take_four(&r, &c, &d);
+        a = __qadd16(a, c);
+        b = __qadd16(b, d);
+        sum = __smlad(b, 0x00010001, __smlad(a, 0x00010001, sum));
+        dk_put_four(&x, a, b);
     }
     return sum;
 }
@@ -36,28 +46,40 @@ static inline int32_t dk_add_rows(int16_t *x, uint32_t shift, const int16_t *r) 
 /* Subtracts the mean. Returns the sum of squares. */
 static inline uint64_t dk_centre(int16_t *x, int32_t mean) {
     const int16x2_t both = dk_pack(mean, mean);
+    const int16_t *end = x + DK_DIM;
     int64_t squares = 0;
-    for (uint32_t i = 0; i < DK_DIM; i += 2) {
-        int16x2_t c = __qsub16(dk_get_two(x + i), both);
-        squares = __smlald(c, c, squares);
-        dk_put_two(x + i, c);
+    while (x < end) {
+        int16x2_t a = __qsub16(dk_get_two(x), both), b = __qsub16(dk_get_two(x + 2), both);
+        squares = __smlald(b, b, __smlald(a, a, squares));
+        dk_put_four(&x, a, b);
     }
     return (uint64_t)squares;
 }
 
-/* x = x / 2^down gain root / 2^shift + bias; shift > 0. */
+/* Two values of dk_scale. */
+static inline int16x2_t dk_scale_two(int16x2_t c, int32_t root, uint32_t shift, int32_t half,
+                                     const int16_t *gain, const int16_t *bias) {
+    const int16x2_t gains = dk_get_two(gain);
+    const int32_t rounding = 0x4000;
+    int32_t low = __smlabb(gains, root, rounding) >> 15;
+    int32_t high = __smlatb(gains, root, rounding) >> 15;
+    low = dk_saturate(__smlabb(c, low, half) >> shift);
+    high = dk_saturate(__smlatb(c, high, half) >> shift);
+    return __qadd16(dk_pack(low, high), dk_get_two(bias));
+}
+
+/* x = x / 2^down gain root / 2^shift + bias; shift > 0. `down` is a constant where this is called,
+ * so that its loop is none. */
 static inline void dk_scale(int16_t *x, uint32_t down, int32_t root, uint32_t shift,
                             const dk_fixed_norm *norm) {
-    const int32_t half = 1 << shift >> 1, rounding = 0x4000;
-    const int16_t *gain = norm->gain, *bias = norm->bias;
-    for (int16_t *end = x + DK_DIM; x < end; x += 2, gain += 2, bias += 2) {
-        int16x2_t c = dk_get_two(x), gains = dk_get_two(gain);
-        for (uint32_t k = down; k; k--) c = __shadd16(c, 0);
-        int32_t low = __smlabb(gains, root, rounding) >> 15;
-        int32_t high = __smlatb(gains, root, rounding) >> 15;
-        low = dk_saturate(__smlabb(c, low, half) >> shift);
-        high = dk_saturate(__smlatb(c, high, half) >> shift);
-        dk_put_two(x, __qadd16(dk_pack(low, high), dk_get_two(bias)));
+    const int32_t half = 1 << shift >> 1;
+    const int16_t *gain = norm->gain, *bias = norm->bias, *end = x + DK_DIM;
+    for (; x < end; gain += 4, bias += 4) {
+        int16x2_t a = dk_get_two(x), b = dk_get_two(x + 2);
+        for (uint32_t k = down; k; k--) a = __shadd16(a, 0), b = __shadd16(b, 0);
+        a = dk_scale_two(a, root, shift, half, gain, bias);
+        b = dk_scale_two(b, root, shift, half, gain + 2, bias + 2);
+        dk_put_four(&x, a, b);
     }
 }
 
@@ -66,12 +88,15 @@ static inline void dk_scale(int16_t *x, uint32_t down, int32_t root, uint32_t sh
 static inline void dk_add_norm(int16_t *x, uint32_t shift, const int16_t *r,
                                const dk_fixed_norm *norm) {
     uint32_t root;
-    int32_t mean = dk_mean(dk_add_rows(x, shift, r), DK_DIM);
+    for (uint32_t i = 0; shift && i < DK_DIM; i++) x[i] = (int16_t)dk_rounded_shift(x[i], shift);
+    int32_t mean = dk_mean(dk_add_rows(x, r), DK_DIM);
     int32_t p = dk_normalise(dk_centre(x, mean) + norm->epsilon, &root);
     int32_t up = p > 0 ? p : 0, most = (int32_t)norm->shift - 1;
     for (; up > most; up--)
         for (uint32_t i = 0; i < DK_DIM; i++) x[i] = (int16_t)(x[i] * 2);
-    dk_scale(x, p < 0 ? (uint32_t)-p : 0, (int32_t)root, norm->shift - (uint32_t)up, norm);
+    if (p >= 0) dk_scale(x, 0, (int32_t)root, norm->shift - (uint32_t)up, norm);
+    if (p == -1) dk_scale(x, 1, (int32_t)root, norm->shift, norm);
+    if (p < -1) dk_scale(x, (uint32_t)-p, (int32_t)root, norm->shift, norm);
 }
 
 #else
