@@ -48,22 +48,36 @@ static inline int32_t dk_lowest(int32_t y, uint32_t bits) {
     return -((dk_right[-y * 256 >> bits] - 1) * (1 << bits) >> 6) + 1;
 }
 
+/* The range of GELUs around h left of the minimum: to `low` from where GELU is less than `above`,
+ * and, if it would come below `below` on its way, to the `high` of that. Returns 0 for no range. */
+static inline int dk_left_range(int32_t below, int32_t above, uint32_t bits, int32_t *low,
+                                int32_t *high) {
+    *low = DK_LEAST;
+    if (above < 0) *low = -((dk_left[(-above * 256 >> bits) + 1] - 1) << bits >> 6) + 1;
+    if (below <= -(176 << bits >> 10)) {
+        *high = dk_highest(above, bits);
+        return 1;
+    }
+    int32_t at = -below * 256 >> bits;
+    if (at > 0) *high = -(dk_left[at] << bits >> 6) - 1;
+    return at > 0;
+}
+
 /* Sets a range in which GELU stays within theta of its reference; usually h is in it. An error of
  * GELU of two steps is allowed for at both ends. */
 static inline void dk_set_range(dk_mlp_state *s, uint32_t i, int32_t theta, uint32_t bits) {
-    const int32_t h = s->hidden[i];
-    const int32_t room = theta - 4, minimum = -(176 << bits >> 10);
+    const int32_t h = s->hidden[i], room = theta - 4;
     const int32_t below = s->reference[i] - room, above = s->reference[i] + room;
-    const int is_left = h<-(3 << bits >> 2), is_over = below> minimum;
-    int32_t low = 1, high = 0;
-    if (room * 64 >> bits > 0 && !(is_left && is_over && -below * 256 >> bits <= 0)) {
-        high = is_left && is_over ? -(dk_left[-below * 256 >> bits] << bits >> 6) - 1
-                                  : dk_highest(above, bits);
-        low = !is_left && is_over ? dk_lowest(below, bits)
-              : above >= 0        ? (int32_t)DK_LEAST
-                                  : -((dk_left[(-above * 256 >> bits) + 1] - 1) << bits >> 6) + 1;
+    int32_t low = h, high = h;
+    if (room * 64 >> bits <= 0) {
+        /* for a very small theta the range is h */
+    } else if (h >= -(3 << bits >> 2) && below > -(176 << bits >> 10)) {
+        low = dk_lowest(below, bits);
+        high = dk_highest(above, bits);
+    } else if (!dk_left_range(below, above, bits, &low, &high)) {
+        low = high = h;
     }
-    if (low > high) low = high = h; /* theta is very small */
+    if (low > high) low = high = h;
     low = dk_saturate(low);
     s->low[i] = (int16_t)low;
     s->width[i] = (uint16_t)(dk_saturate(high) - low);

@@ -6,17 +6,16 @@
 
 #include <string.h>
 
-#if defined(__ARM_FEATURE_DSP) && defined(__GNUC__) && __ARM_ARCH >= 7
-#define DK_DSP
-#include "products_dsp.h"
-#include "scan_dsp.h"
-#endif
-
 /* A constant in a register, so that it is part of the multiplication: one instruction, not two. */
 #ifdef __GNUC__
 #define DK_KEEP_IN_REGISTER(x) __asm__("" : "+r"(x))
 #else
 #define DK_KEEP_IN_REGISTER(x) (void)x
+#endif
+
+#ifdef DK_DSP
+#include "products_dsp.h"
+#include "scan_dsp.h"
 #endif
 
 #define DK_REPEAT_8(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7)
@@ -52,23 +51,28 @@ static inline void dk_add_shorts(dk_term *terms, uint32_t count, uint32_t n, int
 #ifdef DK_DSP
     if (!count) return;
     if (dk_prepare_shorts(terms, count)) {
-        for (uint32_t c = 0; c < n; c += 8) dk_add_8_shorts(terms, sum + c);
+        for (uint32_t c = 0; c < n; c += 8) dk_add_8_shorts(terms, sum + c, count);
         return;
     }
 #endif
     dk_plain_shorts(terms, count, n, sum);
 }
 
-/* The same for bytes. The values of the terms are shifted by DK_BYTES_SHIFT more than the row. */
-#if defined(DK_DSP) && DK_DIM % 16 == 0 && DK_MLP % 16 == 0
-enum { DK_BYTES_SHIFT = 1 };
-static inline void dk_add_bytes(dk_term *terms, uint32_t count, uint32_t n, int16_t *sum) {
-    terms[count].value = 0;
-    for (uint32_t c = 0; count && c < n; c += 16) dk_add_16_bytes(terms, sum + c);
+/* The same for bytes. `offset` is what dk_set_byte_term has made of 0. */
+#ifndef DK_DSP_BYTES
+DK_DEFINE_ADD_TERMS(dk_plain_bytes, int8_t, int16_t, DK_ADD_ROUNDED)
+
+static inline int32_t dk_set_byte_term(dk_term *term, int32_t value, uint32_t shift,
+                                       int32_t offset) {
+    term->value = value * (1 << shift);
+    return offset;
 }
-#else
-enum { DK_BYTES_SHIFT = 0 };
-DK_DEFINE_ADD_TERMS(dk_add_bytes, int8_t, int16_t, DK_ADD_ROUNDED)
+
+static inline void dk_add_bytes(dk_term *terms, uint32_t count, int32_t offset, uint32_t n,
+                                int16_t *sum) {
+    (void)offset;
+    dk_plain_bytes(terms, count, n, sum);
+}
 #endif
 
 /* Exact, in 32 bits. */
