@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from fixed_models import scales_of, small_tensors
 
 from deltakwt.audio import read_blocks, read_clip
 from deltakwt.core.config import Config
+from deltakwt.core.fixed_arithmetic import gelu
 from deltakwt.core.model import Model
 from deltakwt.core.setting import Setting, Thresholds
 from deltakwt.export.boards import BoardEvent, Host, make, missing_tools, run_board
@@ -172,6 +175,47 @@ def test_digital_silence_in_a_stream_costs_nothing(host: Host) -> None:
     host.start()
     assert not list(host.push(np.zeros(4 * 16_000, np.int16)))
     assert host.macs.sum() == 0
+
+
+RANGES = """
+#include "hidden.h"
+void ranges(const int16_t *hidden, const int16_t *references, int count, int theta, int bits,
+            int16_t *low, uint16_t *width) {
+    static dk_mlp_state s;
+    for (int i = 0; i < count; i++) {
+        s.hidden[0] = hidden[i];
+        s.reference[0] = references[i];
+        dk_set_range(&s, 0, theta, (uint32_t)bits);
+        low[i] = s.low[0];
+        width[i] = s.width[0];
+    }
+}
+"""
+
+
+def test_a_gelu_stays_within_its_threshold_in_its_range(int8_folder: Path, tmp_path: Path) -> None:
+    """dk_set_range of hidden.h, for every hidden value and all kinds of thresholds."""
+    (tmp_path / "ranges.c").write_text(RANGES)
+    flags = ["-O1", "-fsanitize=undefined", "-fno-sanitize-recover", "-shared", "-fPIC"]
+    command = ["gcc", *flags, "-I", str(int8_folder / "src"), "ranges.c", "-o", "ranges.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    library = ctypes.CDLL(str(tmp_path / "ranges.so"))
+    h = np.arange(-32768, 32768)
+    low, width = np.zeros(len(h), np.int16), np.zeros(len(h), np.uint16)
+    random = np.random.default_rng(1)
+    for bits in range(4, 14):
+        values = gelu(h, bits)
+        for theta in (0, 3, 5, 6, 17, 40, 115, 189, 600, 3000, 32767):
+            away = random.integers(-theta, theta + 1, len(h))
+            for reference in (values, np.clip(values + away, values.min(), values.max())):
+                arrays = [np.ascontiguousarray(a, np.int16) for a in (h, reference)]
+                pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*arrays, low, width)]
+                library.ranges(*pointers[:2], len(h), theta, bits, *pointers[2:])
+                first, size = low.astype(np.int64), width.astype(np.int64)
+                assert (first + size <= 32767).all()
+                for part in range(17):
+                    at = first + size * part // 16
+                    assert (np.abs(values[at + 32768] - reference) <= theta).all()
 
 
 def test_no_undefined_behaviour_and_no_nan_on_random_sound(int8_folder: Path) -> None:

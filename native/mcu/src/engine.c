@@ -3,6 +3,7 @@
 #include "hidden.h"
 #include "norm.h"
 #include "rows.h"
+#include "softmax.h"
 
 /* One layer on its way. */
 typedef struct {
@@ -24,7 +25,7 @@ static int is_exact(const pass *p, dk_site site, uint32_t token) {
 /* Lists what a row (n) of a site has to multiply. Returns 0 if it equals the row before. */
 static int list_row(pass *p, dk_site site, uint32_t token, const int16_t *x, int16_t *reference,
                     uint32_t n) {
-    dk_entry *list = p->work->list;
+    dk_entry *list = p->work->row.kept.list;
     if (is_exact(p, site, token)) {
         p->kept = dk_list_all(x, reference, n, list);
         return 1;
@@ -49,19 +50,23 @@ static void start_result(int exact, const int16_t *bias, int16_t *sum, uint32_t 
 
 /* sum (n) += the list times W. */
 static void multiply(const pass *p, const dk_flash_matrix *w, uint32_t n, int16_t *sum) {
-    dk_term *term = p->work->terms;
-    for (const dk_entry *e = p->work->list, *end = e + p->kept; e < end; e++, term++) {
-        term->row = w->data + (size_t)e->index * n;
+    dk_term *term = p->work->row.terms;
+    const dk_weight *data = w->data;
+    const uint8_t *shifts = w->shifts;
+    int32_t offset = 0;
+    for (const dk_entry *e = p->work->row.kept.list, *end = e + p->kept; e < end; e++, term++) {
+        term->row = data + (size_t)e->index * n;
 #ifdef DK_WEIGHTS_INT8
-        term->value = e->value * (1 << (w->shifts[e->index] + DK_BYTES_SHIFT));
+        offset = dk_set_byte_term(term, e->value, shifts[e->index], offset);
 #else
         term->value = e->value;
 #endif
     }
 #ifdef DK_WEIGHTS_INT8
-    dk_add_bytes(p->work->terms, p->kept, n, sum);
+    dk_add_bytes(p->work->row.terms, p->kept, offset, n, sum);
 #else
-    dk_add_shorts(p->work->terms, p->kept, n, sum);
+    (void)offset, (void)shifts;
+    dk_add_shorts(p->work->row.terms, p->kept, n, sum);
 #endif
 }
 
@@ -77,9 +82,9 @@ static void add_column(pass *p, uint32_t token) {
     if (is_exact(p, DK_SITE_K, token)) { /* zeros are not listed */
         for (uint32_t f = 0; f < DK_DIM; f++) work->keys[f][c] = 0, work->kept_k[f]++;
     } else {
-        for (uint32_t i = 0; i < p->kept; i++) work->kept_k[work->list[i].index]++;
+        for (uint32_t i = 0; i < p->kept; i++) work->kept_k[work->row.kept.list[i].index]++;
     }
-    for (const dk_entry *e = work->list, *end = e + p->kept; e < end; e++) {
+    for (const dk_entry *e = work->row.kept.list, *end = e + p->kept; e < end; e++) {
         int32_t key = dk_rounded_shift(s->key_reference[e->index], p->layer->key_shift);
         work->keys[e->index][c] = (int16_t)(key < -DK_MOST ? -DK_MOST : key);
     }
@@ -114,54 +119,39 @@ static void keys_and_values(pass *p) {
 
 /* ---- attention: one token -------------------------------------------------------------------- */
 
-/* Updates the references of the scores and their powers. Returns the sum of the powers over the
- * tokens, or 0 if no reference changed. A power is computed again only if its score changed or if
- * the highest score did. */
-static uint32_t take_powers(pass *p, dk_head_state *s, uint32_t token) {
+/* Updates the references of the scores, their powers and the sum of the powers. Returns 0 if no
+ * reference changed. A power is computed again only if its score changed or if the highest score
+ * did. */
+static int take_powers(pass *p, dk_head_state *s, uint32_t token) {
     dk_work *work = p->work;
     const uint32_t columns = work->columns, bits = p->layer->score_bits;
     int exact = is_exact(p, DK_SITE_SCORES, token);
     if (!list_row(p, DK_SITE_SCORES, token, s->scores, s->held, columns)) return 0;
-    int32_t top = s->held[0];
-    for (uint32_t c = 1; c < columns; c++) top = s->held[c] > top ? s->held[c] : top;
+    int32_t top = dk_highest_of(s->held, columns);
     if (exact || top != s->top) {
         s->top = top;
         for (uint32_t c = 0; c < columns; c++)
             s->powers[c] = (int16_t)dk_fixed_power(top - s->held[c], bits);
     } else {
-        for (const dk_entry *e = work->list, *end = e + p->kept; e < end; e++)
+        for (const dk_entry *e = work->row.kept.list, *end = e + p->kept; e < end; e++)
             s->powers[e->index] = (int16_t)dk_fixed_power(top - s->held[e->index], bits);
     }
-    uint32_t total = 0;
-    for (uint32_t c = 0; c < columns; c++) total += work->times[c] * (uint32_t)s->powers[c];
-    return total;
+    s->total = dk_sum_powers(s->powers, work->times, columns);
+    return 1;
 }
 
-/* Adds the kept changes of the softmax, times V, to the head. A column stands for several tokens,
- * and the product of each is rounded. */
-static int add_values(pass *p, uint32_t head, uint32_t token, uint32_t total) {
+/* Adds the kept changes of the softmax, times V, to the head. */
+static int add_values(pass *p, uint32_t head, uint32_t token) {
     dk_work *work = p->work;
     dk_head_state *s = &work->s.attention.head[head];
     int16_t *out = work->s.attention.heads + head * DK_HEAD_DIM;
-    dk_term *term = work->terms;
     int exact = is_exact(p, DK_SITE_SOFTMAX, token);
-    uint32_t k, theta = exact ? 0 : (uint32_t)theta_of(p, DK_SITE_SOFTMAX);
-    int32_t inverse = dk_inverse(total, &k);
-    for (uint32_t c = 0; c < work->columns; c++) {
-        int32_t now = dk_rounded_shift(dk_q15(s->powers[c], inverse), k);
-        if (exact) s->softmax[c] = 0;
-        int32_t change = now - s->softmax[c];
-        if ((uint32_t)change + theta <= 2 * theta) continue;
-        s->softmax[c] = (int16_t)now;
-        for (uint32_t i = work->times[c]; i; i--, term++) {
-            term->value = change;
-            term->row = work->values[c] + head * DK_HEAD_DIM;
-        }
-    }
-    uint32_t count = (uint32_t)(term - work->terms);
+    uint32_t theta = exact ? 0 : (uint32_t)theta_of(p, DK_SITE_SOFTMAX);
+    start_result(exact, NULL, s->softmax, DK_COLUMNS);
+    uint32_t count = dk_list_softmax(work, s, theta, work->values[0] + head * DK_HEAD_DIM);
     p->nonzeros[DK_SITE_SOFTMAX] += exact ? (uint32_t)DK_TOKENS : count;
     start_result(exact, NULL, out, DK_HEAD_DIM);
-    dk_add_shorts(work->terms, count, DK_HEAD_DIM, out);
+    dk_add_shorts(work->row.terms, count, DK_HEAD_DIM, out);
     return exact || count;
 }
 
@@ -174,15 +164,14 @@ static int attend_head(pass *p, uint32_t head, uint32_t token) {
     if (!take_row(p, DK_SITE_Q, token, s->q + first, s->q_reference + first, DK_HEAD_DIM)) return 0;
     start_result(exact, NULL, s->head[head].scores, DK_COLUMNS);
     for (uint32_t i = 0; i < p->kept; i++) {
-        uint32_t feature = first + work->list[i].index;
-        work->terms[i].value = work->list[i].value;
-        work->terms[i].row = work->keys[feature];
+        uint32_t feature = first + work->row.kept.list[i].index;
+        work->row.terms[i].value = work->row.kept.list[i].value;
+        work->row.terms[i].row = work->keys[feature];
         if (!exact) work->kept_q[feature]++;
     }
     for (uint32_t f = first; exact && f < first + DK_HEAD_DIM; f++) work->kept_q[f]++;
-    dk_add_shorts(work->terms, p->kept, (work->columns + 7) / 8 * 8, s->head[head].scores);
-    uint32_t total = take_powers(p, &s->head[head], token);
-    return total ? add_values(p, head, token, total) : 0;
+    dk_add_shorts(work->row.terms, p->kept, (work->columns + 7) / 8 * 8, s->head[head].scores);
+    return take_powers(p, &s->head[head], token) && add_values(p, head, token);
 }
 
 static void attention(pass *p) {
@@ -209,7 +198,7 @@ static void attention(pass *p) {
 
 static void feed_forward(pass *p) {
     const dk_flash_layer *layer = p->layer;
-    dk_entry *list = p->work->list;
+    dk_entry *list = p->work->row.kept.list;
     dk_mlp_state *s = &p->work->s.mlp;
     int32_t theta = theta_of(p, DK_SITE_MLP_HIDDEN);
     for (uint32_t t = 0; t < p->rows; t++) {
@@ -218,7 +207,7 @@ static void feed_forward(pass *p) {
             int exact = is_exact(p, DK_SITE_MLP_HIDDEN, t);
             start_result(is_exact(p, DK_SITE_MLP_IN, t), layer->mlp_in_bias, s->hidden, DK_MLP);
             multiply(p, &layer->mlp_in, DK_MLP, s->hidden);
-            p->kept = exact ? dk_list_hidden(s, theta, layer->hidden_bits, list)
+            p->kept = exact ? dk_list_hidden(s, theta, layer->hidden_bits, t && theta >= 0, list)
                             : dk_scan_hidden(s, theta, layer->hidden_bits, list);
             p->nonzeros[DK_SITE_MLP_HIDDEN] += exact ? (uint32_t)DK_MLP : p->kept;
             start_result(exact, layer->mlp_out_bias, s->result, DK_DIM);
@@ -252,27 +241,34 @@ static void count_macs(pass *p, uint32_t macs[DK_PRODUCTS]) {
     macs[DK_MLP2] += kept[DK_SITE_MLP_HIDDEN] * DK_DIM;
 }
 
+/* Lists the features that differ from those of the frame before, or all that are not zero. */
+static uint32_t list_features(const int16_t *row, const int16_t *before, dk_term *term,
+                              const int16_t *embed) {
+    const dk_term *terms = term;
+    for (uint32_t i = 0; i < DK_FEATURES; i++) {
+        term->value = before ? row[i] - before[i] : row[i];
+        term->row = embed + (size_t)i * DK_DIM;
+        if (term->value) term++;
+    }
+    return (uint32_t)(term - terms);
+}
+
 /* x = [class; features W] + positions. The sums are exact, so only features that differ from those
  * of the frame before are multiplied. */
 static void embed(const dk_flash_model *model, dk_work *work, const int16_t *features,
                   uint32_t first) {
     const int16_t *row = features + (size_t)first * DK_FEATURES, *before = NULL;
     const int16_t *end = features + (size_t)DK_FRAMES * DK_FEATURES;
-    int32_t *sum = work->s.embedded;
     memset(work->s.embedded, 0, sizeof work->s.embedded);
     memcpy(work->x[0], model->positions, sizeof work->x[0]);
     for (uint32_t t = 1; t < DK_TOKENS; t++, before = row, row += DK_FEATURES) {
         const int16_t *position = model->positions + (size_t)t * DK_DIM;
         if (row == end) row = features;
-        for (uint32_t i = 0; i < DK_FEATURES; i++) {
-            int32_t change = before ? row[i] - before[i] : row[i];
-            const int16_t *w = model->embed + (size_t)i * DK_DIM;
-            for (uint32_t j = 0; change && j < DK_DIM; j++)
-                sum[j] = (int32_t)((uint32_t)sum[j] + (uint32_t)change * (uint32_t)w[j]);
-        }
+        uint32_t count = list_features(row, before, work->row.terms, model->embed);
+        if (count) dk_add_exact(work->row.terms, count, DK_DIM, work->s.embedded);
         for (uint32_t j = 0; j < DK_DIM; j++) {
-            int32_t token = dk_saturate(dk_rounded_shift(sum[j], model->embed_shift));
-            work->x[t][j] = (int16_t)dk_saturate(token + position[j]);
+            int32_t token = dk_rounded_shift(work->s.embedded[j], model->embed_shift);
+            work->x[t][j] = (int16_t)dk_saturate(dk_saturate(token) + position[j]);
         }
     }
 }

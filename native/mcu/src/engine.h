@@ -25,14 +25,30 @@ enum {
     DK_TOKENS = DK_FRAMES + 1,
     DK_COLUMNS = (DK_TOKENS + 7) / 8 * 8, /* tokens as columns, in whole groups of eight */
     DK_HEAD_DIM = DK_DIM / DK_HEADS,
-    DK_WIDEST = DK_MLP > DK_COLUMNS ? DK_MLP : DK_COLUMNS,
+    DK_WIDER = DK_MLP > DK_COLUMNS ? DK_MLP : DK_COLUMNS,
+    DK_WIDEST = DK_WIDER > DK_FEATURES ? DK_WIDER : DK_FEATURES,
 };
+
+/* The DSP instructions of Cortex-M4, M7 and M33. */
+#if defined(__ARM_FEATURE_DSP) && defined(__GNUC__) && __ARM_ARCH >= 7
+#define DK_DSP
+#endif
 
 /* How the matrices of the layers are stored: 16 bits, or 8 bits with a shift per row. */
 #ifdef DK_WEIGHTS_INT8
 typedef int8_t dk_weight;
+#ifdef DK_DSP
+#define DK_DSP_BYTES
+#endif
 #else
 typedef int16_t dk_weight;
+#endif
+
+/* Rows of weights are read as words. */
+#ifdef __GNUC__
+#define DK_WORDS __attribute__((aligned(4)))
+#else
+#define DK_WORDS
 #endif
 
 /* A matrix (rows = inputs, columns = outputs). Weight = data << shifts[row]. */
@@ -68,7 +84,26 @@ typedef struct {
 typedef struct {
     int32_t value; /* of int8_t weights, shifted as the row is */
     const void *row;
+#ifdef DK_DSP_BYTES
+    uint32_t rounding; /* products_dsp.h */
+#endif
 } dk_term;
+
+/* The kept differences of a row lie behind the terms that are made of them: the last ones of the
+ * hidden layer are read before a term is written over them, and those of other rows, which are
+ * multiplied with several matrices, stay. */
+enum {
+    DK_LAPPED = DK_WIDEST + 1 - sizeof(dk_entry) * DK_WIDEST / sizeof(dk_term),
+    DK_TERMS_BEFORE = DK_LAPPED > DK_DIM + 1 ? DK_LAPPED : DK_DIM + 1,
+};
+
+typedef union {
+    dk_term terms[DK_WIDEST + 1];
+    struct {
+        dk_term before[DK_TERMS_BEFORE];
+        dk_entry list[DK_WIDEST];
+    } kept;
+} dk_row;
 
 /* What each pass keeps from one token to the next: references and running results. */
 typedef struct {
@@ -83,6 +118,7 @@ typedef struct {
     int16_t powers[DK_COLUMNS];                   /* exp(held - top) */
     int16_t softmax[DK_COLUMNS];                  /* reference */
     int32_t top;
+    uint32_t total; /* of the powers, over the tokens */
 } dk_head_state;
 
 typedef struct {
@@ -112,8 +148,7 @@ typedef struct {
     int16_t values[DK_TOKENS][DK_DIM]; /* references of V */
     uint8_t changed[DK_TOKENS];        /* the token begins a column */
     uint16_t times[DK_COLUMNS];        /* tokens of a column */
-    dk_entry list[DK_WIDEST];          /* kept differences of a row */
-    dk_term terms[DK_WIDEST + 1];      /* what they are multiplied with */
+    dk_row row;                        /* kept differences, and what they are multiplied with */
     uint16_t kept_q[DK_DIM], kept_k[DK_DIM]; /* tokens that kept a feature: for the count */
     uint32_t columns;
     union {

@@ -5,26 +5,40 @@
 
 #include "rows.h"
 
-#if defined(DK_DSP) && DK_DIM % 2 == 0
+#if defined(DK_DSP) && DK_DIM % 4 == 0
 
-static inline void dk_put_two(int16_t *at, int16x2_t two) { memcpy(at, &two, sizeof two); }
-
-static inline int16x2_t dk_get_two(const int16_t *at) { return (int16x2_t)dk_two(at); }
-
-static inline int16x2_t dk_pack(int32_t low, int32_t high) {
-    return (int16x2_t)(((uint32_t)low & 0xffff) | (uint32_t)high << 16);
+/* Reads or writes four values of a row, which is aligned to four bytes, and moves on. */
+static inline void dk_take_four(const int16_t **at, int16x2_t *a, int16x2_t *b) {
+    __asm__ volatile("ldrd %0, %1, [%2], #8" : "=&r"(*a), "=&r"(*b), "+r"(*at) : : "memory");
 }
 
-/* x = x / 2^shift + r, rounded and saturated. Returns the sum of the row. */
-static inline int32_t dk_add_rows(int16_t *x, uint32_t shift, const int16_t *r) {
+static inline void dk_put_four(int16_t **at, int16x2_t a, int16x2_t b) {
+    __asm__ volatile("strd %1, %2, [%0], #8" : "+r"(*at) : "r"(a), "r"(b) : "memory");
+}
+
+static inline int16x2_t dk_get_two(const int16_t *at) {
+    int16x2_t two;
+    memcpy(&two, at, sizeof two);
+    return two;
+}
+
+static inline int16x2_t dk_pack(int32_t low, int32_t high) {
+    int16x2_t two;
+    __asm__("pkhbt %0, %1, %2, lsl #16" : "=r"(two) : "r"(low), "r"(high));
+    return two;
+}
+
+/* x += r, saturated. Returns the sum of the row. */
+static inline int32_t dk_add_rows(int16_t *x, const int16_t *r) {
+    const int16_t *end = x + DK_DIM;
     int32_t sum = 0;
-    for (uint32_t i = 0; i < DK_DIM; i += 2) {
-        int16x2_t a = dk_get_two(x + i);
-        if (shift)
-            a = dk_pack(dk_rounded_shift((int16_t)a, shift), dk_rounded_shift(a >> 16, shift));
-        a = __qadd16(a, dk_get_two(r + i));
-        sum = __smlad(a, 0x00010001, sum);
-        dk_put_two(x + i, a);
+    while (x < end) {
+        int16x2_t a = dk_get_two(x), b = dk_get_two(x + 2), c, d;
+        dk_take_four(&r, &c, &d);
+        a = __qadd16(a, c);
+        b = __qadd16(b, d);
+        sum = __smlad(b, 0x00010001, __smlad(a, 0x00010001, sum));
+        dk_put_four(&x, a, b);
     }
     return sum;
 }
@@ -32,42 +46,89 @@ static inline int32_t dk_add_rows(int16_t *x, uint32_t shift, const int16_t *r) 
 /* Subtracts the mean. Returns the sum of squares. */
 static inline uint64_t dk_centre(int16_t *x, int32_t mean) {
     const int16x2_t both = dk_pack(mean, mean);
+    const int16_t *end = x + DK_DIM;
     int64_t squares = 0;
-    for (uint32_t i = 0; i < DK_DIM; i += 2) {
-        int16x2_t c = __qsub16(dk_get_two(x + i), both);
-        squares = __smlald(c, c, squares);
-        dk_put_two(x + i, c);
+    while (x < end) {
+        int16x2_t a = __qsub16(dk_get_two(x), both), b = __qsub16(dk_get_two(x + 2), both);
+        squares = __smlald(b, b, __smlald(a, a, squares));
+        dk_put_four(&x, a, b);
     }
     return (uint64_t)squares;
 }
 
-/* x = x / 2^down gain root / 2^shift + bias; shift > 0. */
-static inline void dk_scale(int16_t *x, uint32_t down, int32_t root, uint32_t shift,
+/* What a row is scaled with: y = (c q15(gain, root) + 2^(shift - 1)) >> shift, in two products that
+ * are shifted down by 16. The first is q15(gain, root) 2^m with m = 17 - shift, for which its lower
+ * bits are cleared; the second 2 y and a bit. For 3 <= shift <= 16 nothing overflows. */
+typedef struct {
+    int32_t root, half, mask;
+} dk_norm_scale;
+
+static inline dk_norm_scale dk_scale_for(uint32_t root, uint32_t shift) {
+    const uint32_t m = 17 - shift;
+    dk_norm_scale scale;
+    scale.root = (int32_t)(root << (m + 1));
+    scale.half = 1 << m >> 1;
+    scale.mask = -(1 << m);
+    return scale;
+}
+
+/* Rounds and saturates 2 y and a bit. */
+static inline int32_t dk_saturate_half(int32_t a) {
+    int32_t limited;
+    __asm__("ssat %0, #16, %1, asr #1" : "=r"(limited) : "r"(a));
+    return limited;
+}
+
+static inline int16x2_t dk_scale_two(int16x2_t c, const dk_norm_scale *scale, const int16_t *gain,
+                                     const int16_t *bias) {
+    const int16x2_t gains = dk_get_two(gain);
+    int32_t low = __smlawb(scale->root, gains, scale->half) & scale->mask;
+    int32_t high = __smlawt(scale->root, gains, scale->half) & scale->mask;
+    low = dk_saturate_half(__smlawb(low, c, 1));
+    high = dk_saturate_half(__smlawt(high, c, 1));
+    return __qadd16(dk_pack(low, high), dk_get_two(bias));
+}
+
+/* x = x / 2^down scaled, + bias. `down` is a constant where this is called. */
+static inline void dk_scale(int16_t *x, uint32_t down, dk_norm_scale scale,
                             const dk_fixed_norm *norm) {
-    const int32_t half = 1 << shift >> 1, rounding = 0x4000;
-    const int16_t *gain = norm->gain, *bias = norm->bias;
-    for (int16_t *end = x + DK_DIM; x < end; x += 2, gain += 2, bias += 2) {
-        int16x2_t c = dk_get_two(x), gains = dk_get_two(gain);
-        for (uint32_t k = down; k; k--) c = __shadd16(c, 0);
-        int32_t low = __smlabb(gains, root, rounding) >> 15;
-        int32_t high = __smlatb(gains, root, rounding) >> 15;
-        low = dk_saturate(__smlabb(c, low, half) >> shift);
-        high = dk_saturate(__smlatb(c, high, half) >> shift);
-        dk_put_two(x, __qadd16(dk_pack(low, high), dk_get_two(bias)));
+    const int16_t *gain = norm->gain, *bias = norm->bias, *end = x + DK_DIM;
+    for (; x < end; gain += 4, bias += 4) {
+        int16x2_t a = dk_get_two(x), b = dk_get_two(x + 2);
+        for (uint32_t k = down; k; k--) a = __shadd16(a, 0), b = __shadd16(b, 0);
+        a = dk_scale_two(a, &scale, gain, bias);
+        b = dk_scale_two(b, &scale, gain + 2, bias + 2);
+        dk_put_four(&x, a, b);
     }
 }
 
 /* The row is brought to 16 bits by 2^p. For p > 0 the shift of the result is less by p, which gives
  * the same: (c 2^p g + 2^(s-1)) >> s = (c g + 2^(s-p-1)) >> (s-p). */
+static inline void dk_scale_row(int16_t *x, int32_t p, uint32_t root, const dk_fixed_norm *norm) {
+    uint32_t shift = norm->shift;
+    for (; p > 0 && shift > 3; p--) shift--;
+    for (; p > 0; p--)
+        for (uint32_t i = 0; i < DK_DIM; i++) x[i] = (int16_t)(x[i] * 2);
+    for (; p < -1; p++)
+        for (uint32_t i = 0; i < DK_DIM; i++) x[i] = (int16_t)(x[i] >> 1);
+    const dk_norm_scale scale = dk_scale_for(root, shift);
+    if (p)
+        dk_scale(x, 1, scale, norm);
+    else
+        dk_scale(x, 0, scale, norm);
+}
+
 static inline void dk_add_norm(int16_t *x, uint32_t shift, const int16_t *r,
                                const dk_fixed_norm *norm) {
     uint32_t root;
-    int32_t mean = dk_mean(dk_add_rows(x, shift, r), DK_DIM);
-    int32_t p = dk_normalise(dk_centre(x, mean) + norm->epsilon, &root);
-    int32_t up = p > 0 ? p : 0, most = (int32_t)norm->shift - 1;
-    for (; up > most; up--)
-        for (uint32_t i = 0; i < DK_DIM; i++) x[i] = (int16_t)(x[i] * 2);
-    dk_scale(x, p < 0 ? (uint32_t)-p : 0, (int32_t)root, norm->shift - (uint32_t)up, norm);
+    for (uint32_t i = 0; shift && i < DK_DIM; i++) x[i] = (int16_t)dk_rounded_shift(x[i], shift);
+    int32_t sum = dk_add_rows(x, r);
+    if (norm->shift < 3 || norm->shift > 16) {
+        dk_fixed_norm_row(x, norm);
+        return;
+    }
+    int32_t p = dk_normalise(dk_centre(x, dk_mean(sum, DK_DIM)) + norm->epsilon, &root);
+    dk_scale_row(x, p, root, norm);
 }
 
 #else

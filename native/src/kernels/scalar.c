@@ -104,6 +104,12 @@ static void scalar_gemm(const float *a, size_t lda, size_t rows, const dk_matrix
     }
 }
 
+/* A microcontroller uses the kernels of the front end only. */
+#ifdef DK_SMALL
+#define ENGINE(kernel) NULL
+#else
+#define ENGINE(kernel) kernel
+
 static void scalar_accumulate(const dk_list *list, const dk_matrix *w, const float *start,
                               float *out, size_t ldo) {
     const float *value = list->value, *previous = start;
@@ -234,6 +240,8 @@ static void scalar_transpose(const float *a, size_t lda, uint32_t rows, uint32_t
         for (uint32_t c = 0; c < cols; c++) out[c * ldo + r] = scale * a[r * lda + c];
 }
 
+#endif
+
 /* log(m 2^e) = log(m) + e ln2, log(m) a polynomial in m - 1, m in [sqrt(1/2), sqrt(2)). Not the C
  * library's, so that every machine computes the same bits. */
 static float logarithm(float x) {
@@ -267,7 +275,17 @@ static void scalar_dct(const dk_frontend *frontend, const float *logs, uint32_t 
     scalar_gemm(logs, DK_BANDS, frames, &frontend->dct, NULL, out, DK_COEFFICIENTS);
 }
 
-const dk_kernels dk_scalar = {"scalar",          LANES,           {0, 0},           scalar_gemm,
-                              scalar_accumulate, scalar_scan,     scalar_hold,      scalar_softmax,
-                              scalar_gelu,       scalar_add_norm, scalar_transpose, scalar_energies,
-                              scalar_log_floor,  scalar_dct};
+const dk_kernels dk_scalar = {"scalar",
+                              LANES,
+                              {0, 0},
+                              scalar_gemm,
+                              ENGINE(scalar_accumulate),
+                              ENGINE(scalar_scan),
+                              ENGINE(scalar_hold),
+                              ENGINE(scalar_softmax),
+                              ENGINE(scalar_gelu),
+                              ENGINE(scalar_add_norm),
+                              ENGINE(scalar_transpose),
+                              scalar_energies,
+                              scalar_log_floor,
+                              scalar_dct};

@@ -26,11 +26,11 @@ class Core:
 
 
 # `make run-cortex-m7`, `run-cortex-m3` and `run-rv32` of kwt-1, profile accurate: dense, the word
-# and digital silence of the self-test (258.8, 62.7 and 13.5; 313.0, 76.5 and 21.1; 450.6, 100.8 and
-# 26.6 M instructions for 68.2, 11.3 and 1.7 M MACs).
-DSP = Core(3.80, 5.11, 0.071)  # Cortex-M4, M7, M33
-CORTEX_M3 = Core(4.59, 5.75, 0.166)
-OTHER = Core(6.61, 7.71, 0.198)  # RISC-V and others
+# and digital silence of the self-test (192.8, 41.3 and 7.8; 310.9, 66.2 and 15.2; 451.4, 90.0 and
+# 20.6 M instructions for 68.2, 10.4 and 1.4 M MACs).
+DSP = Core(2.83, 3.72, 0.038)  # Cortex-M4, M7, M33
+CORTEX_M3 = Core(4.56, 5.67, 0.105)
+OTHER = Core(6.62, 7.71, 0.142)  # RISC-V and others
 # Instructions of the front end per second of sound, from the same runs: with a floating-point unit,
 # and without.
 FRONT_END, SOFT_CORTEX_M, SOFT_RISCV = 6_931_840, 89_330_120, 173_187_242
@@ -126,7 +126,7 @@ def _state_bytes(export: Export) -> int:
     """Return the size of the largest of the three sets of references."""
     c = export.config
     columns = -(-c.tokens // GROUP) * GROUP
-    attention = 2 * 6 * c.dim + c.heads * (2 * 4 * columns + 4)
+    attention = 2 * 6 * c.dim + c.heads * (2 * 4 * columns + 8)
     return max(2 * 5 * c.dim, attention, 2 * (2 * c.dim + 4 * c.mlp))
 
 

@@ -213,7 +213,8 @@ def _matrix(name: str, matrix: Ints, kind: str) -> tuple[list[str], str]:
     if kind == "int16":
         return [define(name, matrix.astype(np.int16))], f"{{{name}, NULL}}"
     levels, shifts = to_bytes(matrix)
-    return [define(name, levels), define(f"{name}_shifts", shifts)], f"{{{name}, {name}_shifts}}"
+    bytes_ = define(name, levels).replace("] = {", "] DK_WORDS = {", 1)
+    return [bytes_, define(f"{name}_shifts", shifts)], f"{{{name}, {name}_shifts}}"
 
 
 # ---------------------------------------------------------------- tables.c and clips.c
