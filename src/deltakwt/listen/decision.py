@@ -85,9 +85,9 @@ class Decision:
         for one in fields(self):
             if not _has_type(one.name, value := getattr(self, one.name)):
                 raise DeltakwtError(f"decision: {one.name} = {value!r} has the wrong type")
-        whole_frames = abs(self.hop * 100 - round(self.hop * 100)) < 1e-6
+        has_frames = 0.01 <= self.hop <= 1 and abs(self.hop * 100 - round(self.hop * 100)) < 1e-6
         checks = {
-            "hop": (0.01 <= self.hop <= 1 and whole_frames, "0.01 to 1 second, a multiple of 0.01"),
+            "hop": (has_frames, "0.01 to 1 second, a multiple of 0.01"),
             "reuse": (0 <= self.reuse < float("inf"), "0 (exact) or a positive number"),
             "compare_seconds": (0.01 <= self.compare_seconds <= 1, "0.01 to 1 second"),
             "max_outliers": (0 <= self.max_outliers <= 10_000, "0 to 10000 features"),
