@@ -191,8 +191,7 @@ static uint32_t run_stream(dk_stream_runner *runner, const float *audio, size_t 
 static void test_stream_runner(dk_isa isa) {
     enum { SAMPLES = 40000, HOP = 7, MOST = (SAMPLES / DK_HOP) / HOP };
     const float word_posteriors[] = {2.0f, 2.0f, 0.5f, 0.5f};
-    const dk_stream_options options = {{1, 2.0, 0.2},   HOP, 1.0f, 10,  20,
-                                       word_posteriors, 0,   NULL, NULL};
+    const dk_stream_options options = {{1, 2.0, 0.2}, HOP, 1.0f, 10, 20, word_posteriors, 0, NULL};
     weights w = random_weights(&STREAM);
     size_t model_size = dk_model_size(&STREAM), size = dk_stream_runner_size(&STREAM);
     void *front = malloc(dk_frontend_size()), *memory = malloc(model_size);

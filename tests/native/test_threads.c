@@ -47,7 +47,7 @@ static void classify(uint32_t setting, float *logits) {
 /* A stream of its own over the shared model: the windows that it computes. */
 static uint32_t follow(uint32_t setting) {
     static const float never[LABELS] = {2.0f, 2.0f, 2.0f, 2.0f};
-    const dk_stream_options options = {{0, 0.0, 0.0}, 10, 0.0f, 98, 0, never, 0, NULL, NULL};
+    const dk_stream_options options = {{0, 0.0, 0.0}, 10, 0.0f, 98, 0, never, 0, NULL};
     float thresholds[2 * DK_SITES], logits[4 * LABELS];
     size_t size = dk_stream_runner_size(&CONFIG);
     void *memory = malloc(size);
