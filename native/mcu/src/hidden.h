@@ -42,7 +42,8 @@ static inline int32_t dk_highest(int32_t y, uint32_t bits) {
     return -(dk_right[(-y * 256 >> bits) + 1] << bits >> 6) - 1;
 }
 
-/* The least x, or a little more, with GELU >= y from x on; y is above the minimum. */
+/* Returns an x from which on GELU is at least y: the smallest, or slightly more. y must be above
+ * the minimum of GELU. */
 static inline int32_t dk_lowest(int32_t y, uint32_t bits) {
     if (y >= 0) return y + ((dk_rise_at(y, bits) + 17) << bits >> 10) + 1;
     return -((dk_right[-y * 256 >> bits] - 1) * (1 << bits) >> 6) + 1;

@@ -72,7 +72,7 @@ static inline dk_norm_scale dk_scale_for(uint32_t root, uint32_t shift) {
     return scale;
 }
 
-/* Rounds and saturates 2 y and a bit. */
+/* Halves a value and saturates it to 16 bits. The caller has added 1 for rounding. */
 static inline int32_t dk_saturate_half(int32_t a) {
     int32_t limited;
     __asm__("ssat %0, #16, %1, asr #1" : "=r"(limited) : "r"(a));

@@ -58,7 +58,7 @@ static inline void dk_add_shorts(dk_term *terms, uint32_t count, uint32_t n, int
     dk_plain_shorts(terms, count, n, sum);
 }
 
-/* The same for bytes. `offset` is what dk_set_byte_term has made of 0. */
+/* The same for weights of one byte. `offset` is the result of dk_set_byte_term for 0. */
 #ifndef DK_DSP_BYTES
 DK_DEFINE_ADD_TERMS(dk_plain_bytes, int8_t, int16_t, DK_ADD_ROUNDED)
 
