@@ -130,13 +130,14 @@ def _windows(
     steps: tuple[float, float] | None,
     ends: Sequence[float],
 ) -> Floats:
-    """(len(ends), 98, 40): the second before each end, floored by itself or by the stream."""
+    """(len(ends), frames, 40): the second before each end, floored by itself or by the stream."""
     if steps is None:
         stops = [round(end * SECOND) for end in ends]
         return np.stack([model.engine.features(sound[e - SECOND : e], front_end) for e in stops])
-    rows = FrontEndStream(front_end, *steps).push(mel_energies(sound))
-    stops = [min(round(end * 100) - 2, len(rows)) for end in ends]  # a frame ends 20 ms late
-    return np.stack([rows[e - 98 : e] for e in stops])
+    frames, stride = model.config.frames, model.config.stride
+    rows = FrontEndStream(front_end, *steps).push(mel_energies(sound, stride))
+    complete = [1 + (round(end * 100) - 3) // stride for end in ends]  # a frame has three steps
+    return np.stack([rows[e - frames : e] for e in (min(e, len(rows)) for e in complete)])
 
 
 def _noise_recordings(folder: Path) -> list[Floats]:

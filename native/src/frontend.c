@@ -1,12 +1,19 @@
-/* Sound to MFCC: 480 samples every 160, Hann, 512-point spectrum, 80 mel bands, log, 40 DCT. */
+/* Sound to MFCC: 480 samples every stride * 160, Hann, 512-point spectrum, 80 mel bands, log, 40
+ * DCT. */
 #include "internal.h"
 
 #include <math.h>
 #include <string.h>
 
-uint32_t dk_frames(size_t samples) {
-    size_t frames = samples < DK_FRAME ? 0 : 1 + (samples - DK_FRAME) / DK_HOP;
+static uint32_t count_frames(size_t samples, uint32_t hop) {
+    size_t frames = samples < DK_FRAME ? 0 : 1 + (samples - DK_FRAME) / hop;
     return frames > UINT32_MAX ? 0 : (uint32_t)frames;
+}
+
+uint32_t dk_frames(size_t samples) { return count_frames(samples, DK_HOP); }
+
+uint32_t dk_frontend_frames(const dk_frontend *frontend, size_t samples) {
+    return count_frames(samples, frontend->hop);
 }
 
 /* Averages with weights (1, 2, 1)/4 over time, in place; the first and last frames are repeated. */
@@ -103,8 +110,8 @@ dk_status dk_features(const dk_frontend *frontend, const float *audio, size_t sa
                       float *features) {
     static const dk_front_end_setting plain = {0, 0.0, 0.0};
     if (!setting) setting = &plain;
-    uint32_t frames = dk_frames(samples);
-    if (!frontend || !audio || !features || !frames) return DK_BAD_ARGUMENT;
+    uint32_t frames = frontend ? dk_frontend_frames(frontend, samples) : 0;
+    if (!audio || !features || !frames) return DK_BAD_ARGUMENT;
     if (!scratch || scratch_size < dk_features_scratch_size(frames)) return DK_BAD_MEMORY;
     if (dk_check_front_end(setting) || !dk_all_within(audio, samples, DK_LOUDEST))
         return DK_BAD_VALUE;

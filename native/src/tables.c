@@ -46,13 +46,19 @@ static void init_fft(dk_frontend *frontend) {
 size_t dk_frontend_size(void) { return sizeof(dk_frontend) + DK_ALIGN; }
 
 dk_status dk_frontend_init(void *memory, size_t size, dk_isa isa, const dk_frontend **out) {
-    if (!memory || !out) return DK_BAD_ARGUMENT;
+    return dk_frontend_init_stride(memory, size, isa, 1, out);
+}
+
+dk_status dk_frontend_init_stride(void *memory, size_t size, dk_isa isa, uint32_t stride,
+                                  const dk_frontend **out) {
+    if (!memory || !out || stride - 1 >= DK_MOST_STRIDE) return DK_BAD_ARGUMENT;
     if (size < dk_frontend_size()) return DK_BAD_MEMORY;
     if (!dk_isa_available(isa)) return DK_BAD_ISA;
     dk_arena arena = dk_arena_at(memory);
     dk_frontend *frontend = (dk_frontend *)dk_take(&arena, 1, sizeof *frontend);
     memset(frontend, 0, sizeof *frontend);
     frontend->kernels = dk_kernels_for(isa);
+    frontend->hop = stride * DK_HOP;
     for (uint32_t n = 0; n < DK_FRAME; n++)
         frontend->window[n] = (float)(0.5 - 0.5 * cos(2.0 * PI * n / DK_FRAME));
     init_fft(frontend);

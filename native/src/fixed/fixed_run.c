@@ -1,9 +1,7 @@
-/* From features to logits in integers.
- *
- * All tokens go through one stage after the other. Each product scans its input for what changed
- * since the token before and multiplies only that. A token in which nothing changed is not touched
- * by the stages that follow: its row would be the same as the one before.
- */
+/* From features to logits in integers. All tokens go through one stage after the other. Each
+ * product scans its input for what changed since the token before and multiplies only that. A token
+ * in which nothing changed is not touched by the stages that follow: its row would be the same as
+ * before. */
 #include "fixed.h"
 
 #include <string.h>
@@ -115,6 +113,11 @@ static void multiply(pass *p, const scanned *site, const dk_fixed_matrix *w, con
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
+/* A row of padded width n. A call of memcpy would take longer. */
+static inline void copy_row(int16_t *to, const int16_t *from, uint32_t n) {
+    for (uint32_t i = 0; i < n; i += DK_VECTOR) memcpy(to + i, from + i, DK_VECTOR * sizeof *to);
+}
+
 /* The rows of K (or V) become their references; rows of unchanged tokens are filled in. `counts`
  * may be NULL. */
 static void hold_rows(pass *p, dk_site site, uint32_t column, uint32_t *counts) {
@@ -127,7 +130,7 @@ static void hold_rows(pass *p, dk_site site, uint32_t column, uint32_t *counts) 
     for (uint32_t t = 1; t < tokens; t++) {
         int16_t *now = s->qkv + t * stride + column;
         if (!s->changed_x[t])
-            memcpy(now, now - stride, width * sizeof *now);
+            copy_row(now, now - stride, width);
         else if (t >= exact)
             p->kernels->hold(now, now - stride, width, theta, s->mask + t * (size_t)words);
     }
@@ -205,8 +208,7 @@ static void attend_head(pass *p, uint32_t head) {
     count_macs(p, DK_SV, rows.nonzeros * real);
     for (uint32_t t = 0; t < p->rows; t++) {
         int16_t *row = s->heads + t * (size_t)p->w.heads + column;
-        if (!s->changed[t] && p->config->heads > 1)
-            memcpy(row, row - p->w.heads, width * sizeof *row);
+        if (!s->changed[t] && p->config->heads > 1) copy_row(row, row - p->w.heads, width);
         s->changed_heads[t] |= s->changed[t];
     }
 }
@@ -215,8 +217,8 @@ static void attend_head(pass *p, uint32_t head) {
 static void add_norm(pass *p, const uint8_t *changed, const dk_fixed_norm *norm, uint32_t shift,
                      uint32_t *sum_peak, uint32_t *peak) {
     dk_fixed_scratch *s = p->s;
-    for (uint32_t t = 0; t < p->rows; t++)
-        s->where[t] = (uint16_t)(changed[t] || !t ? t : s->where[t - 1]);
+    uint32_t last = 0;
+    for (uint32_t t = 0; t < p->rows; t++) s->where[t] = (uint16_t)(last = changed[t] ? t : last);
     p->kernels->add_norm(s->x, p->w.dim, shift, s->r, p->w.dim, s->where, p->rows, norm, sum_peak,
                          peak, &p->fetch);
 }

@@ -120,7 +120,7 @@ static void KERNEL(energies)(const dk_frontend *frontend, const float *audio, ui
         uint32_t lanes = frames - t < LANES ? frames - t : LANES;
         const float *frame[LANES]; /* spare lanes repeat the last frame */
         for (uint32_t l = 0; l < LANES; l++)
-            frame[l] = audio + (size_t)(t + (l < lanes ? l : lanes - 1)) * DK_HOP;
+            frame[l] = audio + (size_t)(t + (l < lanes ? l : lanes - 1)) * frontend->hop;
         load_frames(frontend, frame, re, im);
         fft256(frontend, re, im);
         magnitudes(frontend, re, im, magnitude);

@@ -11,7 +11,6 @@ static inline size_t lowest_bit(uint64_t x) { /* x > 0 */
 #endif
 
 typedef __m256i vi, vs, vq;
-typedef __m128i v8;
 
 static inline vi v_load(const int16_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
 static inline void v_store(int16_t *p, vi a) { _mm256_storeu_si256((__m256i *)p, a); }
@@ -70,9 +69,10 @@ static inline vi v_first(uint32_t n) {
 static inline vi v_halve(vi q, vi n) {
     const vi powers = _mm256_broadcastsi128_si256(
         _mm_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, (char)0x80, 0x40, 0x20, 0x10, 8, 4, 2, 1));
-    vi index = _mm256_or_si256(n, _mm256_slli_epi16(n, 8));     /* the same for both bytes, but */
-    index = _mm256_xor_si256(index, _mm256_set1_epi16(0x0800)); /* the high one eight further on */
-    index = _mm256_add_epi16(index, _mm256_set1_epi16(0x7070)); /* bit 7 of an index reads zero */
+    /* The low byte of a power is found at n, the high one eight further on; bit 7 of an index, as
+     * of those from 16 on, reads zero. */
+    vi index = _mm256_mullo_epi16(n, _mm256_set1_epi16(0x0101));
+    index = _mm256_add_epi16(index, _mm256_set1_epi16(0x7870));
     return _mm256_abs_epi16(v_q15(q, _mm256_shuffle_epi8(powers, index)));
 }
 
@@ -99,6 +99,59 @@ static inline uint64_t q_total(vq q) {
     return (uint64_t)_mm_cvtsi128_si64(half);
 }
 
+/* LayerNorm of eight rows of 64 at a time. If no centred value is larger than SMALL_SQUARES, 32
+ * bits without a sign are enough for the squares in each lane of a row. */
+#define SMALL_SQUARES 23170
+static inline vs s_add_squares(vs s, vi a) { return _mm256_add_epi32(s, _mm256_madd_epi16(a, a)); }
+
+static inline void s_totals(const vs *s, int32_t *totals) {
+    vs a = _mm256_hadd_epi32(_mm256_hadd_epi32(s[0], s[1]), _mm256_hadd_epi32(s[2], s[3]));
+    vs b = _mm256_hadd_epi32(_mm256_hadd_epi32(s[4], s[5]), _mm256_hadd_epi32(s[6], s[7]));
+    vs low = _mm256_permute2x128_si256(a, b, 0x20), high = _mm256_permute2x128_si256(a, b, 0x31);
+    _mm256_storeu_si256((__m256i *)totals, _mm256_add_epi32(low, high));
+}
+
+/* The sums of the squares of four rows, in 64 bits. */
+static inline __m256i square_totals(const vs *s) {
+    const __m256i low = _mm256_set1_epi64x(0xffffffff);
+    __m256i q[4], two[2];
+    for (int i = 0; i < 4; i++)
+        q[i] = _mm256_add_epi64(_mm256_and_si256(s[i], low), _mm256_srli_epi64(s[i], 32));
+    for (int i = 0; i < 2; i++)
+        two[i] = _mm256_add_epi64(_mm256_unpacklo_epi64(q[2 * i], q[2 * i + 1]),
+                                  _mm256_unpackhi_epi64(q[2 * i], q[2 * i + 1]));
+    return _mm256_add_epi64(_mm256_permute2x128_si256(two[0], two[1], 0x20),
+                            _mm256_permute2x128_si256(two[0], two[1], 0x31));
+}
+
+/* dk_scale_total of four totals below 2^52: the bit length is the exponent of a double. */
+static inline __m256i scale_totals(__m256i totals, __m256i *p) {
+    const __m256i magic = _mm256_set1_epi64x(0x4330000000000000); /* 2^52 */
+    __m256d d = _mm256_castsi256_pd(_mm256_or_si256(totals, magic));
+    d = _mm256_sub_pd(d, _mm256_castsi256_pd(magic));
+    __m256i length = _mm256_srli_epi64(_mm256_castpd_si256(d), 52); /* 1022 more than that */
+    *p = _mm256_srai_epi32(_mm256_sub_epi32(_mm256_set1_epi64x(30 + 1022), length), 1);
+    __m256i left = _mm256_slli_epi32(*p, 1), right = _mm256_sub_epi32(_mm256_setzero_si256(), left);
+    return _mm256_or_si256(_mm256_sllv_epi64(totals, left), /* a negative count gives zero */
+                           _mm256_srlv_epi64(totals, right));
+}
+
+/* The lower halves of eight numbers of 64 bits. */
+static inline __m256i lower_halves(__m256i a, __m256i b) {
+    __m256 mixed = _mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88);
+    return _mm256_permute4x64_epi64(_mm256_castps_si256(mixed), 0xd8);
+}
+
+/* dk_scale_total of eight rows, whose squares are still to be added up. */
+static inline void s_scale_totals(const vs *s, uint32_t epsilon, uint32_t *scaled, int32_t *p) {
+    const __m256i more = _mm256_set1_epi64x(epsilon);
+    __m256i power[2], total[2];
+    for (int i = 0; i < 2; i++)
+        total[i] = scale_totals(_mm256_add_epi64(square_totals(s + 4 * i), more), &power[i]);
+    _mm256_storeu_si256((__m256i *)p, lower_halves(power[0], power[1]));
+    _mm256_storeu_si256((__m256i *)scaled, lower_halves(total[0], total[1]));
+}
+
 static inline vi s_pair(const int16_t *p) {
     int32_t two;
     memcpy(&two, p, sizeof two);
@@ -121,10 +174,13 @@ static inline vi v_scaled(vi a, vi b, uint32_t shift) {
     return _mm256_packs_epi32(rounded_shift(first, shift), rounded_shift(second, shift));
 }
 
-static inline v8 w_load(const int16_t *p) { return _mm_loadu_si128((const __m128i *)p); }
-static inline void w_store(int16_t *p, v8 a) { _mm_storeu_si128((__m128i *)p, a); }
-static inline v8 w_set(int16_t a) { return _mm_set1_epi16(a); }
-static inline v8 w_q15(v8 a, v8 b) { return _mm_mulhrs_epi16(a, b); }
-static inline v8 w_max(v8 a, v8 b) { return _mm_max_epi16(a, b); }
-static inline v8 w_zip_low(v8 a, v8 b) { return _mm_unpacklo_epi16(a, b); }
-static inline v8 w_zip_high(v8 a, v8 b) { return _mm_unpackhi_epi16(a, b); }
+/* Eight rows of sixteen columns are transposed as two squares side by side. */
+static inline vi v_zip_low(vi a, vi b) { return _mm256_unpacklo_epi16(a, b); }
+static inline vi v_zip_high(vi a, vi b) { return _mm256_unpackhi_epi16(a, b); }
+static inline void v_store_eights(int16_t *p, size_t step, vi a) {
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(a));
+    _mm_storeu_si128((__m128i *)(p + 8 * step), _mm256_extracti128_si256(a, 1));
+}
+static inline void fill_eight(int16_t *p, int16_t a) {
+    _mm_storeu_si128((__m128i *)p, _mm_set1_epi16(a));
+}

@@ -7,7 +7,7 @@
 #define KERNEL(name) neon_##name
 #define LANES 8
 
-typedef int16x8_t vi, v8;
+typedef int16x8_t vi;
 typedef int32x4_t vs;
 typedef uint64x2_t vq;
 
@@ -90,13 +90,13 @@ static inline vi v_scaled(vi a, vi b, uint32_t shift) {
     return s_narrow(product_low(a, b), product_high(a, b), shift);
 }
 
-static inline v8 w_load(const int16_t *p) { return vld1q_s16(p); }
-static inline void w_store(int16_t *p, v8 a) { vst1q_s16(p, a); }
-static inline v8 w_set(int16_t a) { return vdupq_n_s16(a); }
-static inline v8 w_q15(v8 a, v8 b) { return vqrdmulhq_s16(a, b); }
-static inline v8 w_max(v8 a, v8 b) { return vmaxq_s16(a, b); }
-static inline v8 w_zip_low(v8 a, v8 b) { return vzip1q_s16(a, b); }
-static inline v8 w_zip_high(v8 a, v8 b) { return vzip2q_s16(a, b); }
+static inline void v_store_eights(int16_t *p, size_t step, vi a) {
+    (void)step;
+    vst1q_s16(p, a);
+}
+static inline void fill_eight(int16_t *p, int16_t a) { vst1q_s16(p, vdupq_n_s16(a)); }
+static inline vi v_zip_low(vi a, vi b) { return vzip1q_s16(a, b); }
+static inline vi v_zip_high(vi a, vi b) { return vzip2q_s16(a, b); }
 
 #include "fixed_vector.inc.h"
 

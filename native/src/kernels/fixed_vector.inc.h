@@ -26,8 +26,9 @@
  *   p_load p_store p_set p_zero p_q15 p_sum   the same for products, in vectors vp of PER_WIDE vi
  *   p_first(a)             its first LANES values
  *   p_max_size(p, a)       v_max_size for all of its values
- *   w_load w_store w_set w_q15 w_max   the same for v8, eight values of 16 bits
- *   w_zip_low(a, b) w_zip_high(a, b)   a0 b0 a1 b1 a2 b2 a3 b3 and a4 b4 .. a7 b7
+ *   v_zip_low(a, b) v_zip_high(a, b)   of each eight lanes, a0 b0 a1 b1 .. b3 and a4 b4 .. b7
+ *   v_store_eights(p, step, a)   the first eight lanes at p, the others, if any, at p + 8 step
+ *   fill_eight(p, a)       a eight times
  */
 #include "../fixed/fixed.h"
 #include "unroll.h"
@@ -116,7 +117,7 @@ INLINE uint32_t exponentials(int16_t *x, uint32_t n, int32_t top, uint32_t bits)
     return (uint32_t)s_total(sum);
 }
 
-static void softmax_rows(int16_t *const *rows, uint32_t count, uint32_t n, uint32_t bits) {
+INLINE void softmax_rows(const uint32_t n, int16_t *const *rows, uint32_t count, uint32_t bits) {
     int32_t top[TOGETHER], inverse[TOGETHER];
     uint32_t total[TOGETHER], k[TOGETHER];
     for (uint32_t t = 0; t < count; t++) top[t] = largest_score(rows[t], n);
@@ -129,21 +130,30 @@ static void softmax_rows(int16_t *const *rows, uint32_t count, uint32_t n, uint3
     }
 }
 
-static void KERNEL(softmax)(int16_t *x, size_t ldx, uint32_t rows, const uint8_t *changed,
-                            uint32_t n, uint32_t bits) {
+INLINE void softmax_all(const uint32_t n, int16_t *x, size_t ldx, uint32_t rows,
+                        const uint8_t *changed, uint32_t bits) {
     int16_t *some[TOGETHER];
     uint32_t count = 0;
     for (uint32_t t = 0; t < rows; t++) {
         if (changed[t]) some[count++] = x + t * ldx;
         if (count < TOGETHER && t + 1 < rows) continue;
-        softmax_rows(some, count, n, bits);
+        softmax_rows(n, some, count, bits);
         count = 0;
     }
 }
 
+static void KERNEL(softmax)(int16_t *x, size_t ldx, uint32_t rows, const uint8_t *changed,
+                            uint32_t n, uint32_t bits) {
+    if (n == 99) /* the usual number, as a constant */
+        softmax_all(99, x, ldx, rows, changed, bits);
+    else
+        softmax_all(n, x, ldx, rows, changed, bits);
+}
+
 /* STEP vectors side by side, for the same reason. */
 INLINE void gelu_vectors(const uint32_t STEP, int16_t *x, uint32_t bits) {
-    const vi limit = v_set((int16_t)((4 << bits) - 1)), half = v_set((int16_t)(1 << (13 - bits)));
+    const vi limit = v_set((int16_t)((4 << bits) - 1));
+    const vi down = v_set((int16_t)(2 << bits)); /* a product with it is a rounded shift */
     static const int16_t terms[] = {22398, -20160, -12563, 16366};
     vi u[4], p[4];
     UNROLL for (uint32_t k = 0; k < STEP; k++) {
@@ -157,7 +167,7 @@ INLINE void gelu_vectors(const uint32_t STEP, int16_t *x, uint32_t bits) {
     UNROLL for (uint32_t k = 0; k < STEP; k++) p[k] = v_q15(p[k], p[k]);
     UNROLL for (uint32_t k = 0; k < STEP; k++) p[k] = v_q15(p[k], p[k]);
     UNROLL for (uint32_t k = 0; k < STEP; k++) {
-        vi tail = v_right(v_add(v_q15(u[k], p[k]), half), 14 - bits);
+        vi tail = v_q15(v_q15(u[k], p[k]), down);
         v_store(x + k * LANES, v_sub(v_max(v_load(x + k * LANES), v_zero()), tail));
     }
 }
@@ -168,88 +178,7 @@ static void KERNEL(gelu)(int16_t *x, uint32_t n, uint32_t bits) {
     for (; i < n; i += LANES) gelu_vectors(1, x + i, bits);
 }
 
-/* x (nv vectors) = x / 2^shift + r; factor = 2^(15 - shift). Returns the sum of the row. */
-INLINE int32_t add_row(uint32_t nv, int16_t *x, vi factor, const int16_t *r, int is_shifted,
-                       vi *most) {
-    vs sum = s_zero();
-    for (uint32_t v = 0; v < nv; v++) {
-        vi a = v_load(x + v * LANES);
-        a = v_adds(is_shifted ? v_q15(a, factor) : a, v_load(r + v * LANES));
-        sum = s_add_sum(sum, a);
-        *most = v_max_size(*most, a);
-        v_store(x + v * LANES, a);
-    }
-    return s_total(sum);
-}
-
-/* Subtracts the mean. Returns the sum of squares, of which the padding has its share. */
-INLINE uint64_t centre_row(uint32_t nv, int16_t *x, int32_t mean) {
-    const vi centre = v_set((int16_t)mean);
-    vq squares = q_zero();
-    for (uint32_t v = 0; v < nv; v++) {
-        vi c = v_subs(v_load(x + v * LANES), centre);
-        squares = q_add_squares(squares, c);
-        v_store(x + v * LANES, c);
-    }
-    return q_total(squares);
-}
-
-/* x = x 2^p gain root / 2^shift + bias */
-INLINE void scale_row(uint32_t nv, int16_t *x, int32_t p, uint32_t root, const dk_fixed_norm *norm,
-                      vi *most) {
-    const vi scale = v_set((int16_t)root);
-    const int16_t *gain = norm->gain, *bias = norm->bias;
-    const uint32_t shift = norm->shift;
-    for (uint32_t v = 0; v < nv; v++) {
-        vi c = v_load(x + v * LANES);
-        c = p >= 0 ? v_left(c, (uint32_t)p) : v_right_signed(c, (uint32_t)-p);
-        vi y = v_scaled(c, v_q15(v_load(gain + v * LANES), scale), shift);
-        y = v_adds(y, v_load(bias + v * LANES));
-        v_store(x + v * LANES, y);
-        *most = v_max_size(*most, y);
-    }
-}
-
-INLINE void norm_rows(const uint32_t n, int16_t *x, size_t ldx, uint32_t shift, const int16_t *r,
-                      size_t ldr, const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
-                      uint32_t *sum_peak, uint32_t *peak, dk_fixed_fetch *fetch) {
-    const vi factor = v_set((int16_t)(shift ? 1 << (15 - shift) : 0));
-    const uint32_t nv = dk_padded(n) / LANES, padding = dk_padded(n) - n;
-    vi sum_most = v_zero(), most = v_zero();
-    for (uint32_t first = 0; first < rows; first += TOGETHER) {
-        uint32_t count = rows - first < TOGETHER ? rows - first : TOGETHER;
-        uint32_t scaled[TOGETHER] = {0}, root[TOGETHER]; /* of all, as vectors */
-        int32_t mean[TOGETHER], p[TOGETHER];
-        uint64_t squares[TOGETHER];
-        int16_t *block = x + first * ldx;
-        for (uint32_t t = 0; t < count; t++) {
-            const int16_t *add = r + where[first + t] * ldr;
-            dk_fetch_some(fetch);
-            int32_t sum = add_row(nv, block + t * ldx, factor, add, shift > 0, &sum_most);
-            mean[t] = dk_mean(sum, n);
-        }
-        for (uint32_t t = 0; t < count; t++) squares[t] = centre_row(nv, block + t * ldx, mean[t]);
-        for (uint32_t t = 0; t < count; t++) {
-            int64_t pad = padding ? dk_saturate(-mean[t]) : 0;
-            uint64_t total = squares[t] - (uint64_t)(padding * pad * pad) + norm->epsilon;
-            p[t] = dk_scale_total(total, &scaled[t]);
-        }
-        for (uint32_t t = 0; t < TOGETHER; t++) root[t] = dk_reciprocal_root(scaled[t]);
-        for (uint32_t t = 0; t < count; t++)
-            scale_row(nv, block + t * ldx, p[t], root[t], norm, &most);
-    }
-    note(sum_peak, sum_most);
-    note(peak, most);
-}
-
-static void KERNEL(add_norm)(int16_t *x, size_t ldx, uint32_t shift, const int16_t *r, size_t ldr,
-                             const uint16_t *where, uint32_t rows, const dk_fixed_norm *norm,
-                             uint32_t *sum_peak, uint32_t *peak, dk_fixed_fetch *fetch) {
-    if (norm->n == 64) /* the usual width, as a constant */
-        norm_rows(64, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak, fetch);
-    else
-        norm_rows(norm->n, x, ldx, shift, r, ldr, where, rows, norm, sum_peak, peak, fetch);
-}
+#include "fixed_norm.inc.h"
 
 static void KERNEL(embed)(const int16_t *x, uint32_t rows, const uint8_t *changed, uint32_t pairs,
                           const int16_t *w, uint32_t shift, const int16_t *add, uint32_t n,
@@ -274,13 +203,13 @@ static void KERNEL(embed)(const int16_t *x, uint32_t rows, const uint8_t *change
     note(peak, most);
 }
 
-/* Eight rows and columns. Three times, row i is zipped with row i + 4. */
-INLINE void transpose_square(v8 *r) {
+/* Eight rows and columns, or two such squares. Three times, row i is zipped with row i + 4. */
+INLINE void transpose_square(vi *r) {
     UNROLL for (uint32_t round = 0; round < 3; round++) {
-        v8 zipped[8];
+        vi zipped[8];
         UNROLL for (uint32_t i = 0; i < 4; i++) {
-            zipped[2 * i] = w_zip_low(r[i], r[i + 4]);
-            zipped[2 * i + 1] = w_zip_high(r[i], r[i + 4]);
+            zipped[2 * i] = v_zip_low(r[i], r[i + 4]);
+            zipped[2 * i + 1] = v_zip_high(r[i], r[i + 4]);
         }
         UNROLL for (uint32_t i = 0; i < 8; i++) r[i] = zipped[i];
     }
@@ -296,22 +225,25 @@ static int any_changed(const uint8_t *changed) {
 static void KERNEL(transpose)(const int16_t *a, size_t lda, uint32_t rows, uint32_t cols,
                               uint32_t shift, const uint8_t *changed, uint32_t known, int16_t *out,
                               size_t ldo) {
-    const v8 factor = w_set((int16_t)(shift ? 1 << (15 - shift) : 0)), least = w_set(-DK_MOST);
-    for (uint32_t t = 0; t < rows; t += 8) {
-        if (t && t + 8 <= known && !any_changed(changed + t)) {
-            for (int16_t *to = out + t, *end = to + cols * ldo; to < end; to += ldo)
-                w_store(to, w_set(to[-1]));
-            continue;
+    const vi factor = v_set((int16_t)(shift ? 1 << (15 - shift) : 0)), least = v_set(-DK_MOST);
+    for (uint32_t t = 0, end; t < rows; t = end) {
+        for (end = t; end && end + 8 <= known && !any_changed(changed + end);) end += 8;
+        for (int16_t *row = out; end > t && row < out + cols * ldo; row += ldo) {
+            const int16_t last = row[t - 1];
+            for (uint32_t i = t; i < end; i += 8) fill_eight(row + i, last);
         }
-        for (uint32_t j = 0; j < cols; j += 8) {
-            v8 r[8];
+        if (end > t) continue;
+        end = t + 8;
+        for (uint32_t j = 0; j < cols; j += LANES) {
+            vi r[8];
             UNROLL for (uint32_t i = 0; i < 8; i++) {
-                r[i] = w_load(a + (t + (size_t)i) * lda + j);
-                if (shift) r[i] = w_q15(r[i], factor);
-                r[i] = w_max(r[i], least);
+                r[i] = v_load(a + (t + (size_t)i) * lda + j);
+                if (shift) r[i] = v_q15(r[i], factor);
+                r[i] = v_max(r[i], least);
             }
             transpose_square(r);
-            UNROLL for (uint32_t i = 0; i < 8; i++) w_store(out + (j + (size_t)i) * ldo + t, r[i]);
+            UNROLL for (uint32_t i = 0; i < 8; i++)
+                v_store_eights(out + (j + (size_t)i) * ldo + t, ldo, r[i]);
         }
     }
 }

@@ -10,7 +10,7 @@
 #define TILE_16 2
 #define BLOCK_16 4
 
-typedef v128_t vi, v8, vs, vq;
+typedef v128_t vi, vs, vq;
 
 /* Relaxed instructions may differ only for -32768 times itself, which the arithmetic excludes, and
  * for masks whose lanes are not all ones or zeros. */
@@ -102,15 +102,15 @@ static inline vi v_scaled(vi a, vi b, uint32_t shift) {
     return s_narrow(wasm_i32x4_extmul_low_i16x8(a, b), wasm_i32x4_extmul_high_i16x8(a, b), shift);
 }
 
-static inline v8 w_load(const int16_t *p) { return wasm_v128_load(p); }
-static inline void w_store(int16_t *p, v8 a) { wasm_v128_store(p, a); }
-static inline v8 w_set(int16_t a) { return wasm_i16x8_splat(a); }
-static inline v8 w_q15(v8 a, v8 b) { return v_q15(a, b); }
-static inline v8 w_max(v8 a, v8 b) { return wasm_i16x8_max(a, b); }
-static inline v8 w_zip_low(v8 a, v8 b) {
+static inline void v_store_eights(int16_t *p, size_t step, vi a) {
+    (void)step;
+    wasm_v128_store(p, a);
+}
+static inline void fill_eight(int16_t *p, int16_t a) { wasm_v128_store(p, wasm_i16x8_splat(a)); }
+static inline vi v_zip_low(vi a, vi b) {
     return wasm_i16x8_shuffle(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
 }
-static inline v8 w_zip_high(v8 a, v8 b) {
+static inline vi v_zip_high(vi a, vi b) {
     return wasm_i16x8_shuffle(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
 }
 
