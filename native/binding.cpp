@@ -46,7 +46,7 @@ Array<float> batch_features(const FrontEnd &frontend, Floats sounds, bool smooth
                             double quantile, uint32_t threads) {
     if (sounds.ndim() != 2) throw std::invalid_argument("sounds: must be (n, samples)");
     const size_t count = sounds.shape(0), samples = sounds.shape(1);
-    const uint32_t frames = dk_frames(samples);
+    const uint32_t frames = frontend.frames(samples);
     if (!frames) throw std::invalid_argument("sounds: shorter than one frame of 480 samples");
     auto out = new_array<float>({count, frames, DK_COEFFICIENTS});
     const dk_front_end_setting setting = {smooth, floor, quantile};
@@ -226,7 +226,7 @@ nb::tuple Model::batch(const FrontEnd *frontend, Floats input, nb::object thresh
     const float *theta = thresholds_of(thresholds, held);
     size_t features = size_t(config_.frames) * config_.features;
     size_t clips = input.ndim() ? input.shape(0) : 0, each = clips ? input.size() / clips : 0;
-    if (clips && (frontend ? dk_frames(each) != config_.frames : each != features))
+    if (clips && (frontend ? frontend->frames(each) != config_.frames : each != features))
         throw std::invalid_argument("batch: clips of a wrong length");
     auto logits = new_array<float>({clips, config_.labels});
     auto macs = new_array<int64_t>({counted ? clips : 0, config_.layers, DK_PRODUCTS});
@@ -296,7 +296,7 @@ NB_MODULE(_native, m) {
     m.def("loudest", &loudest, nb::arg("samples"));
     m.def("state_bytes", &state_bytes, nb::arg("sizes"));
     nb::class_<FrontEnd>(m, "FrontEnd")
-        .def(nb::init<const std::string &>(), nb::arg("isa"))
+        .def(nb::init<const std::string &, uint32_t>(), nb::arg("isa"), nb::arg("stride"))
         .def("features", &FrontEnd::features, nb::arg("audio"), nb::arg("smooth"), nb::arg("floor"),
              nb::arg("quantile"))
         .def("batch", &batch_features, nb::arg("sounds"), nb::arg("smooth"), nb::arg("floor"),

@@ -101,14 +101,16 @@ inline dk_isa isa_of(const std::string &name) {
 
 class FrontEnd {
   public:
-    explicit FrontEnd(const std::string &isa) : memory_(dk_frontend_size()) {
-        check(dk_frontend_init(memory_.data(), memory_.size(), isa_of(isa), &frontend_), isa);
+    FrontEnd(const std::string &isa, uint32_t stride) : memory_(dk_frontend_size()) {
+        check(dk_frontend_init_stride(memory_.data(), memory_.size(), isa_of(isa), stride,
+                                      &frontend_),
+              isa);
     }
 
     // audio (n) -> (frames, 40)
     Array<float> features(Floats audio, bool smooth, double floor, double quantile) const {
         size_t samples = audio.size();
-        uint32_t frames = dk_frames(samples);
+        uint32_t frames = this->frames(samples);
         if (!frames) throw std::invalid_argument("sound: shorter than one frame of 480 samples");
         auto out = new_array<float>({frames, DK_COEFFICIENTS});
         const dk_front_end_setting setting = {smooth, floor, quantile};
@@ -123,12 +125,13 @@ class FrontEnd {
 
     dk_status run(const float *audio, size_t samples, const dk_front_end_setting &setting,
                   float *out) const {
-        Block &scratch = thread_scratch(dk_features_scratch_size(dk_frames(samples)));
+        Block &scratch = thread_scratch(dk_features_scratch_size(frames(samples)));
         return dk_features(frontend_, audio, samples, &setting, scratch.data(), scratch.size(),
                            out);
     }
 
     const dk_frontend *get() const { return frontend_; }
+    uint32_t frames(size_t samples) const { return dk_frontend_frames(frontend_, samples); }
 
   private:
     Block memory_;

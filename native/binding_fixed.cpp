@@ -110,7 +110,7 @@ class FixedModel {
     nb::tuple classify(const FrontEnd &frontend, Floats sound, bool smooth, double floor,
                        double quantile, Floats scales, nb::object thresholds, float step,
                        bool counted) const {
-        if (dk_frames(sound.size()) != config_.frames)
+        if (frontend.frames(sound.size()) != config_.frames)
             throw std::invalid_argument("sound: wrong length");
         const dk_front_end_setting setting = {smooth, floor, quantile};
         std::vector<float> features(values());

@@ -63,6 +63,10 @@ static dk_stored_model take_model(input *in) {
                               on,
                               take_share(in)};
     m.decision = rule;
+    m.stride = 1u + take_byte(in) % DK_MOST_STRIDE;
+    m.config.frames = 1 + (DK_SECOND - DK_FRAME) / (m.stride * DK_HOP);
+    m.decision.hop += (m.stride - m.decision.hop % m.stride) % m.stride; /* whole frames */
+    if (m.decision.onset > m.config.frames) m.decision.onset = m.config.frames;
     return m;
 }
 

@@ -77,6 +77,7 @@ typedef struct {
 /* ---- front end: sound to MFCC -------------------------------------------------------------- */
 
 enum { DK_FRAME = 480, DK_HOP = 160, DK_BANDS = 80, DK_COEFFICIENTS = 40 };
+enum { DK_MOST_STRIDE = DK_FRAME / DK_HOP }; /* with more, samples between two frames are lost */
 
 /* How the mel energies are stabilised. All zero is the plain front end of the paper. */
 typedef struct {
@@ -89,11 +90,16 @@ typedef struct dk_frontend dk_frontend;
 
 DK_API size_t dk_frontend_size(void);
 DK_API dk_status dk_frontend_init(void *memory, size_t size, dk_isa isa, const dk_frontend **out);
+/* The same with frames every stride * DK_HOP samples; stride is 1 to DK_MOST_STRIDE. */
+DK_API dk_status dk_frontend_init_stride(void *memory, size_t size, dk_isa isa, uint32_t stride,
+                                         const dk_frontend **out);
 
-DK_API uint32_t dk_frames(size_t samples); /* complete frames in that many samples */
+/* Complete frames in that many samples, with stride 1 and with the stride of a front end. */
+DK_API uint32_t dk_frames(size_t samples);
+DK_API uint32_t dk_frontend_frames(const dk_frontend *frontend, size_t samples);
 DK_API size_t dk_features_scratch_size(uint32_t frames);
-/* Computes features (dk_frames(samples), 40) from audio (samples) in [-1, 1]. The quantile of the
- * floor is taken over all frames of this sound. */
+/* Computes features (dk_frontend_frames(frontend, samples), 40) from audio (samples) in [-1, 1].
+ * The quantile of the floor is taken over all frames of this sound. */
 DK_API dk_status dk_features(const dk_frontend *frontend, const float *audio, size_t samples,
                              const dk_front_end_setting *setting, void *scratch,
                              size_t scratch_size, float *features);
@@ -108,7 +114,7 @@ DK_API dk_status dk_stream_init(void *memory, size_t size, const dk_frontend *fr
 /* Returns the largest number of feature rows that pushing `samples` samples can give. */
 DK_API uint32_t dk_stream_rows(const dk_stream *stream, size_t samples);
 /* `features` must have room for dk_stream_rows(stream, samples) rows of 40; *rows is set to the
- * number of rows written. With smoothing, a row is one frame (10 ms) late. */
+ * number of rows written. With smoothing, a row is one frame (stride * 10 ms) late. */
 DK_API dk_status dk_stream_push(dk_stream *stream, const float *audio, size_t samples,
                                 float *features, uint32_t *rows);
 

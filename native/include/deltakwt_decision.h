@@ -12,7 +12,7 @@ enum { DK_SECOND = 16000 }; /* samples */
 
 /* The rule that turns the logits of overlapping windows into words; see docs/listening.md. */
 typedef struct {
-    uint32_t hop;             /* frames (10 ms) from one window to the next */
+    uint32_t hop;             /* steps of 10 ms from one window to the next */
     uint32_t onset, outliers; /* see dk_stream_options */
     float reuse;              /* see dk_stream_options */
     float possible;           /* posterior from which a window may hold a word */

@@ -43,6 +43,7 @@ typedef struct {
     const float *weights; /* the tensors of dk_model_init, each one 64-byte aligned in the file;
                            * NULL: the model is in fixed point */
     dk_stored_integers integers;
+    uint32_t stride; /* steps of 10 ms from one frame to the next; it divides decision.hop */
 } dk_stored_model;
 
 /* Checks a model file in memory completely: header, checksum, sizes, offsets, text and numbers.

@@ -34,6 +34,14 @@ typedef struct {
     } candidate;
 } dk_decider;
 
+/* Returns the samples after a window of one second that the front end needs for its last row, if
+ * frames are `hop` samples apart. */
+static inline uint32_t dk_delay(uint32_t hop, int smooth) {
+    const uint32_t last = (DK_SECOND - DK_FRAME) / hop + (smooth ? 1u : 0u);
+    const uint32_t needed = last * hop + DK_FRAME;
+    return needed > DK_SECOND ? needed - DK_SECOND : 0;
+}
+
 void dk_decider_start(dk_decider *decider);
 /* Returns 1 if the logits of the next window complete a word. */
 int dk_decider_push(dk_decider *decider, const float *logits, dk_word *word);

@@ -101,7 +101,7 @@ struct dk_kernels {
     void (*transpose)(const float *a, size_t lda, uint32_t rows, uint32_t cols, float scale,
                       float *out, size_t ldo);
 
-    /* Mel energies (frames, 80) of consecutive frames of audio. work: dk_energies_work floats. */
+    /* Mel energies (frames, 80) of consecutive frames of audio. work: DK_ENERGIES_WORK floats. */
     void (*energies)(const dk_frontend *frontend, const float *audio, uint32_t frames, float *out,
                      float *work);
 
@@ -165,34 +165,46 @@ struct dk_frontend {
     uint16_t first[DK_BANDS];               /* first bin of a mel band */
     uint16_t bins[DK_BANDS];                /* and how many bins it has */
     float mel[2 * DK_BINS];                 /* their weights, band after band */
+    uint32_t hop;                           /* samples from one frame to the next */
 };
 
 /* Working memory of the energies kernels: 256 complex numbers and 257 magnitudes per lane. */
 enum { DK_ENERGIES_WORK = (2 * 256 + DK_BINS) * DK_MOST_LANES };
 
-/* Samples of the largest number of frames that a stream computes at once. */
+/* Samples of the largest number of frames that a stream computes at once, with stride 1. */
 enum { DK_STREAM = DK_FRAME + (DK_MOST_LANES - 1) * DK_HOP };
+
+/* Bands that the smoothing and the level keep: all, or none in a program for a microcontroller
+ * whose front end does not use them. */
+#ifdef DK_SMALL
+enum { DK_SMOOTHED = DK_SMOOTHS ? DK_BANDS : 1, DK_LEVELS = DK_FLOORS ? DK_BANDS : 1 };
+#else
+enum { DK_SMOOTHED = DK_BANDS, DK_LEVELS = DK_BANDS };
+#endif
 
 /* The state of a stream between two blocks of samples. All frames that are complete are computed at
  * once, up to the number of the widest kernel. */
 struct dk_stream {
     const dk_frontend *frontend;
     dk_front_end_setting setting;
-    float lift;               /* log(floor) */
-    int begun;                /* the energies of a frame are known */
-    uint32_t filled;          /* samples waiting in `samples` */
-    uint32_t floored;         /* frames that moved the level; saturates */
+    float lift;                  /* log(floor) */
+    int begun;                   /* the energies of a frame are known */
+    uint32_t filled;             /* samples waiting in `samples` */
+    uint32_t floored;            /* frames that moved the level; saturates */
+    float previous[DK_SMOOTHED]; /* energies of the last two frames, for smoothing */
+    float current[DK_SMOOTHED];
+    float level[DK_LEVELS];   /* tracked quantile of the log energies */
+#ifndef DK_SMALL              /* where the samples have 16 bits and the rest is shared memory */
     float samples[DK_STREAM]; /* from the start of the next frame on */
-    float previous[DK_BANDS]; /* energies of the last two frames, for smoothing */
-    float current[DK_BANDS];
-    float level[DK_BANDS]; /* tracked quantile of the log energies */
     float energies[DK_MOST_LANES * DK_BANDS + DK_PAD];
-#ifdef DK_SMALL
-    float *work; /* (DK_ENERGIES_WORK): memory that an inference uses between two frames */
-#else
     float work[DK_ENERGIES_WORK];
 #endif
 };
+
+dk_status dk_stream_start(dk_stream *stream, const dk_frontend *frontend,
+                          const dk_front_end_setting *setting);
+/* Turns the energies (frames, 80) of new frames into features. Returns the number of rows. */
+uint32_t dk_stream_finish(dk_stream *stream, float *energies, uint32_t frames, float *features);
 
 /* Hands out aligned pieces of one block; with memory NULL it only adds up sizes. */
 typedef struct {

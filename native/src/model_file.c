@@ -13,6 +13,7 @@ enum {
     CHECKED_FROM = 32,
     HAS_THRESHOLDS = 1,
     IS_FIXED = 2,
+    STRIDE = 0x300, /* bits of the flags: the stride less one */
     MAX_PADDING = 128
 };
 static const char MAGIC[8] = {'D', 'E', 'L', 'T', 'A', 'K', 'W', 'T'};
@@ -144,12 +145,15 @@ static int is_compact(const header *h, uint64_t bytes) {
     return h->file_size <= sizeof *h + (uint64_t)h->text_size + bytes + MAX_PADDING;
 }
 
+static uint32_t stride_of(const header *h) { return (h->flags & STRIDE) / 0x100 + 1; }
+
 /* The limits are those of src/deltakwt/listen/decision.py. */
 static int is_rule(const header *h) {
-    return h->hop - 1 < 100 && h->onset - 1 < h->frames && h->outliers <= 10000 &&
-           h->reuse >= 0.0f && h->reuse <= FLT_MAX && h->possible >= 0.0f && h->possible <= 1.0f &&
-           h->off > 0.0f && h->off <= 1.0f && h->smooth - 1 < 100 && h->patience <= 100 &&
-           h->refractory <= 6000 && h->unknown_bias >= -20.0f && h->unknown_bias <= 20.0f;
+    return h->hop - 1 < 100 && h->hop % stride_of(h) == 0 && h->onset - 1 < h->frames &&
+           h->outliers <= 10000 && h->reuse >= 0.0f && h->reuse <= FLT_MAX && h->possible >= 0.0f &&
+           h->possible <= 1.0f && h->off > 0.0f && h->off <= 1.0f && h->smooth - 1 < 100 &&
+           h->patience <= 100 && h->refractory <= 6000 && h->unknown_bias >= -20.0f &&
+           h->unknown_bias <= 20.0f;
 }
 
 dk_status dk_model_read(const void *data, size_t size, dk_stored_model *model) {
@@ -165,11 +169,13 @@ dk_status dk_model_read(const void *data, size_t size, dk_stored_model *model) {
     const size_t sites = (size_t)c.layers * DK_SITES, weights = weights_count(&c);
     const size_t bytes = is_fixed ? dk_integers_size(&c) : 4 * weights;
     m.config = c;
+    m.stride = stride_of(&h);
     m.front_end.smooth = h.is_smooth != 0;
     m.front_end.floor = h.floor;
     m.front_end.quantile = h.quantile;
     if (dk_check_front_end(&m.front_end) || h.is_smooth > 1 ||
-        h.flags > (HAS_THRESHOLDS | IS_FIXED) || !is_rule(&h))
+        h.flags & ~(uint32_t)(HAS_THRESHOLDS | IS_FIXED | STRIDE) || m.stride > DK_MOST_STRIDE ||
+        !is_rule(&h))
         return DK_BAD_FILE;
     if (!is_inside(&h, h.text, h.text_size, 1, 1) || !is_inside(&h, h.on, c.labels, 4, 4) ||
         !is_inside(&h, h.thresholds, h.flags & HAS_THRESHOLDS ? sites : 0, 4, 4) ||

@@ -46,7 +46,7 @@ static void lay_out_decider(dk_decider *d, dk_arena *arena, const dk_stored_mode
     const uint32_t labels = m->config.labels;
     d->rule = &m->decision;
     d->labels = labels;
-    d->delay = m->front_end.smooth ? DK_HOP : 0;
+    d->delay = dk_delay(m->stride * DK_HOP, m->front_end.smooth);
     d->history = dk_take_floats(arena, (size_t)m->decision.smooth * labels);
     d->scores = dk_take_floats(arena, labels);
     d->armed = (uint8_t *)dk_take(arena, labels, 1);
@@ -85,8 +85,9 @@ static dk_spotter *lay_out(dk_arena *arena, const dk_stored_model *m, dk_spotter
 /* A spotter takes models of one second of sound. */
 static int is_supported(const dk_stored_model *m) {
     return m && runner_size(m) && (m->weights || m->integers.tensors) &&
-           m->config.features == DK_COEFFICIENTS && m->config.frames == dk_frames(DK_SECOND) &&
-           m->decision.smooth && m->decision.on;
+           m->config.features == DK_COEFFICIENTS && m->stride - 1 < DK_MOST_STRIDE &&
+           m->config.frames == 1 + (DK_SECOND - DK_FRAME) / (m->stride * DK_HOP) &&
+           m->decision.hop % m->stride == 0 && m->decision.smooth && m->decision.on;
 }
 
 size_t dk_spotter_size(const dk_stored_model *model) {
@@ -108,7 +109,7 @@ static uint32_t find_span(const dk_decision *rule, const dk_config *c) {
     uint32_t span = 0;
     while (span < DK_MOST_SPAN && span < fewest - 1e-4) span++;
     if (span < 2 || span < rule->patience) return 0;
-    return (uint64_t)(span - 1) * rule->hop > c->frames ? 0 : span;
+    return (uint64_t)(span - 1) * rule->hop > dk_frames(DK_SECOND) ? 0 : span;
 }
 
 static dk_status init_parts(dk_spotter *s, dk_isa isa) {
@@ -119,11 +120,13 @@ static dk_status init_parts(dk_spotter *s, dk_isa isa) {
         s->posteriors[i] = rule->on[i] > 1.0f ? 2.0f : rule->possible;
         s->bias[i] = strcmp(dk_model_label(m, i), "_unknown_") ? 0.0f : rule->unknown_bias;
     }
-    const dk_stream_options options = {m->front_end,       rule->hop,      rule->reuse,
-                                       rule->onset,        rule->outliers, s->posteriors,
-                                       find_span(rule, c), s->bias};
+    const uint32_t hop = rule->hop / m->stride;
+    const dk_stream_options options = {
+        m->front_end,   hop,           rule->reuse,        rule->onset,
+        rule->outliers, s->posteriors, find_span(rule, c), s->bias};
     dk_decider_start(&s->decider);
-    dk_status status = dk_frontend_init(s->memory[0], dk_frontend_size(), isa, &s->frontend);
+    dk_status status =
+        dk_frontend_init_stride(s->memory[0], dk_frontend_size(), isa, m->stride, &s->frontend);
     if (status) return status;
     if (!m->weights) {
         status = dk_integers_init(&s->integers, m, isa);

@@ -48,6 +48,12 @@ def int8(trained: str) -> Export:
 
 
 @pytest.fixture(scope="session")
+def smallest() -> Export:
+    """The smallest model that we ship."""
+    return export_of("kwt-0", "int8")
+
+
+@pytest.fixture(scope="session")
 def int8_folder(int8: Export, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("int8") / "out"
     write_folder(int8, folder)

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import CLIPS, Run
+from stride_models import every_second_frame
 
 import deltakwt as package
 from deltakwt.audio import read_clip
+from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.export.dense import write_dense
@@ -126,3 +128,12 @@ def test_refusals(deltakwt: Run, tmp_path: Path, trained: str) -> None:
         assert message in done.stderr
     with pytest.raises(DeltakwtError, match="is a folder"):
         write_dense("onnx", load_weights(resolve(trained)), tmp_path)
+
+
+@pytest.mark.parametrize("target", CALLS)
+def test_a_graph_of_a_model_with_a_stride_agrees(target: str, tmp_path: Path) -> None:
+    weights, _ = every_second_frame("kwt-0")
+    model = Model(weights.config, Engine(weights.config, weights.tensors))
+    out = tmp_path / f"model.{target}"
+    write_dense(target, weights, out)
+    assert largest_difference(model, CALLS[target](out), clips()[:10]) < TOLERANCE

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import CLIPS
 from fixed_models import scales_of, small_tensors
+from stride_models import every_second_frame, strided
 
 from deltakwt.audio import read_blocks, read_clip
 from deltakwt.core.config import Config
@@ -61,6 +62,7 @@ def test_logits_and_macs_are_those_of_the_library(int8: Export, host: Host) -> N
         (Config(32, 2, 64, layers=3, labels=("_silence_", "a", "b")), "int8"),
         (Config(128, 2, 256, layers=2), "int16"),
         (Config(24, 3, 40, layers=2), "int8"),
+        (strided(2), "int8"),
     ],
     ids=str,
 )
@@ -171,6 +173,54 @@ def test_a_stream_gives_the_spotters_events(int8: Export, host: Host, sentence: 
         assert [word.start, word.end, word.time] == times
 
 
+@pytest.fixture(scope="module")
+def halved(int8: Export) -> Export:
+    """A model with one token per 20 ms."""
+    weights, scales = every_second_frame("kwt-0")
+    config, tensors = weights.config, weights.tensors
+    decision = replace(int8.decision, hop=0.06, smooth=4)
+    return replace(int8, config=config, tensors=tensors, scales=scales, decision=decision)
+
+
+@pytest.fixture(scope="module")
+def halved_folder(halved: Export, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("halved") / "out"
+    write_folder(halved, folder)
+    return folder
+
+
+@pytest.mark.parametrize("block", [37, 319, 1600])
+def test_a_stream_with_a_stride_gives_the_spotters_events(
+    block: int, halved: Export, halved_folder: Path, sentence: np.ndarray
+) -> None:
+    host = Host(halved_folder, len(halved.config.labels))
+    sound = sentence.astype(np.float32) / 32768
+    runner = StreamRunner(Model(halved.config, halved.engine()), halved.setting, halved.decision)
+    logits = runner.push(sound)
+    host.start()
+    ends = [runner.window_done(window) for window in range(len(logits))]
+    for start, end, row in zip([0, *ends], ends, logits, strict=False):
+        list(host.push(sentence[start:end]))
+        assert np.array_equal(host.logits, row)
+    wanted = Decider(halved.decision, halved.config.labels).push(logits)
+    found = pushed(host, sentence, block)
+    assert len(found) == len(wanted) > 2
+    for word, decided in zip(found, wanted, strict=True):
+        event = decided.event(halved.config.labels, halved.decision, runner.delay)
+        assert (word.label, np.float32(word.score)) == (decided.label, decided.score)
+        times = [round(16_000 * t) for t in (event.start, event.end, event.time)]
+        assert [word.start, word.end, word.time] == times
+
+
+@pytest.mark.parametrize("board", ["host", "cortex-m4f"])
+def test_the_self_test_of_a_model_with_a_stride_passes(halved_folder: Path, board: str) -> None:
+    if missing := missing_tools(board):
+        pytest.skip(missing)
+    report = run_board(halved_folder, board, [])
+    assert report.passed
+    assert report.ram < 32_000
+
+
 def test_digital_silence_in_a_stream_costs_nothing(host: Host) -> None:
     host.start()
     assert not list(host.push(np.zeros(4 * 16_000, np.int16)))
@@ -181,14 +231,9 @@ RANGES = """
 #include "hidden.h"
 void ranges(const int16_t *hidden, const int16_t *references, int count, int theta, int bits,
             int16_t *low, uint16_t *width) {
-    static dk_mlp_state s;
-    for (int i = 0; i < count; i++) {
-        s.hidden[0] = hidden[i];
-        s.reference[0] = references[i];
-        dk_set_range(&s, 0, theta, (uint32_t)bits);
-        low[i] = s.low[0];
-        width[i] = s.width[0];
-    }
+    const dk_hidden layer = dk_hidden_of(theta, (uint32_t)bits);
+    for (int i = 0; i < count; i++)
+        dk_set_range(&layer, hidden[i], references[i], low + i, width + i);
 }
 """
 

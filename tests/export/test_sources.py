@@ -15,13 +15,28 @@ from hypothesis import strategies as st
 from deltakwt.audio import read_clip
 from deltakwt.core.config import Config
 from deltakwt.core.errors import DeltakwtError
-from deltakwt.core.fixed_arithmetic import from_bytes, to_bytes
+from deltakwt.core.fixed_arithmetic import from_bytes, softmax, to_bytes
 from deltakwt.core.frontend import mfcc
 from deltakwt.core.setting import Setting
 from deltakwt.export.folder import write_folder
 from deltakwt.export.model import Export
-from deltakwt.export.readme import PUBLIC_BOARDS, board_row, hop_instructions, shortest_hop
-from deltakwt.export.sources import config_source, number, profile_source, tables, weights_source
+from deltakwt.export.readme import (
+    OTHER_BYTES,
+    PUBLIC_BOARDS,
+    board_row,
+    hop_instructions,
+    ram_bytes,
+    shortest_hop,
+)
+from deltakwt.export.sources import (
+    config_source,
+    doubled_powers,
+    number,
+    paired,
+    profile_source,
+    tables,
+    weights_source,
+)
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
@@ -58,6 +73,30 @@ def test_weights_c_holds_the_integers(int8: Export) -> None:
     wide = replace(int8, kind="int16")
     found = array_in(weights_source(wide), "q11")
     assert np.array_equal(found, wide.weights().layers[11].q.ravel())
+
+
+def test_the_embedding_has_two_features_side_by_side(int8: Export) -> None:
+    embed = int8.weights().embed
+    found = array_in(weights_source(int8), "embed").reshape(-1, int8.config.dim, 2)
+    assert np.array_equal(found, paired(embed.astype(np.int16)))
+    assert np.array_equal(found[3, :, 1], embed[7])
+
+
+@pytest.mark.parametrize(("bits", "most"), [(6, 11), (11, 11), (10, 12), (12, 12)])
+def test_powers_from_the_table_are_those_of_the_softmax(bits: int, most: int) -> None:
+    """dk_power of softmax.h, for every distance from the highest score."""
+    table, up = doubled_powers(most).astype(np.int64), most - bits
+    z = np.arange(65536)
+    y = np.minimum(z, 24 << bits - 1 if bits < 12 else 32767) * 23637 + 0x4000
+    mask = (1 << most - 1) - (1 << up)
+    powers = ((table[y >> 15 - up & mask] >> (y >> 14 + bits)) + 1) >> 1
+    for distance in (0, 1, 77, 1000, 5000, 20000, 32767, 65535):  # one of two scores is at most
+        row = np.array([[32767, 32767 - distance]])
+        total = int(powers[0] + powers[distance])
+        shift = max(total.bit_length() - 16, 0)
+        inverse = min((1 << 30) // (total >> shift), 32767)
+        rounded = (powers[[0, distance]] * inverse + 0x4000 >> 15) + (1 << shift >> 1) >> shift
+        assert np.array_equal(softmax(row, bits)[0], rounded)
 
 
 def array_in(source: str, name: str) -> np.ndarray:
@@ -99,17 +138,23 @@ def test_a_board_fits_only_if_memory_and_time_suffice(int8: Export) -> None:
     teensy, nano, soft = boards["Teensy"], PUBLIC_BOARDS[0], boards["ESP32-C3-DevKitM"]
     slow = replace(int8, decision=replace(int8.decision, hop=0.5))
     word, dense = 11_616_768, 68_190_976  # MACs of the word of the self-test, and of any sound
-    assert hop_instructions(int8, word, teensy) == pytest.approx(45.8e6 + 0.69e6, rel=0.01)
-    assert hop_instructions(int8, dense, teensy) == pytest.approx(193.0e6 + 0.69e6, rel=0.01)
+    assert hop_instructions(int8, word, teensy) == pytest.approx(39.9e6 + 0.69e6, rel=0.01)
+    assert hop_instructions(int8, dense, teensy) == pytest.approx(175.9e6 + 0.69e6, rel=0.01)
     assert board_row(int8, teensy, dense)[-1] == "no: time"  # a hop of 0.1 s
-    assert board_row(int8, teensy, word)[4] == "46 M of 60 M"
+    assert board_row(int8, teensy, word)[4] == "41 M of 60 M"
     assert board_row(int8, teensy, word)[-1] == "yes"
     assert board_row(slow, nano, word)[-1] == "no: time"
-    assert shortest_hop(int8, word, teensy) == 0.08
-    assert hop_instructions(slow, word, soft) == pytest.approx(99.3e6 + 86.6e6, rel=0.01)  # no FPU
+    assert shortest_hop(int8, word, teensy) == 0.07
+    assert hop_instructions(slow, word, soft) == pytest.approx(97.5e6 + 86.6e6, rel=0.01)  # no FPU
     assert board_row(slow, replace(soft, clock=150), word)[5] == "none"
     large = replace(int8, config=replace(int8.config, frames=400))
     assert board_row(large, boards["STM32F407"], word)[-1] == "no: RAM, time"
+
+
+def test_ram_of_the_shipped_models(int8: Export, smallest: Export) -> None:
+    """With a front end that smooths and has a floor: the most that it needs."""
+    assert ram_bytes(int8) + OTHER_BYTES < 51 * 1024
+    assert ram_bytes(smallest) + OTHER_BYTES < 31 * 1024
 
 
 def test_a_folder_in_use_is_left_alone(int8: Export, tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ EXPORT(reserve_file) void *reserve_file(uint32_t size) { return reserve(size); }
 static uint32_t tokens(void) { return model.config.frames + 1; }
 static uint32_t sites(void) { return model.config.layers * DK_SITES; }
 static uint32_t new_rows(void) { /* of a window that the one before does not have */
-    return model.decision.hop < model.config.frames ? model.decision.hop : model.config.frames;
+    const uint32_t hop = model.decision.hop / model.stride;
+    return hop < model.config.frames ? hop : model.config.frames;
 }
 static uint32_t products(void) { return model.config.layers * DK_PRODUCTS; }
 

@@ -3,6 +3,7 @@
 #include "clip.h"
 #include "deltakwt_fixed.h"
 #include "dk.h"
+#include "engine.h"
 #include "profile.h"
 
 #include <string.h>
@@ -12,14 +13,13 @@ static float energies[DK_FRAMES * DK_BANDS], column[DK_FRAMES];
 /* Computes the features of a clip. The floor uses the whole clip; in a stream it is tracked. */
 void dk_clip_features(const int16_t *samples) {
     dk_borrowed memory = dk_borrow();
-    dk_stream *stream = memory.stream;
-    const dk_frontend *frontend = stream->frontend;
+    const dk_frontend *frontend = &dk_flash_frontend;
     float row[DK_FEATURES];
     for (uint32_t t = 0; t < DK_FRAMES; t++) {
         for (uint32_t i = 0; i < DK_FRAME; i++)
-            stream->samples[i] = (float)samples[t * DK_HOP + i] * (1.0f / 32768.0f);
-        frontend->kernels->energies(frontend, stream->samples, 1, energies + t * DK_BANDS,
-                                    stream->work);
+            memory.frame[i] = (float)samples[t * frontend->hop + i] * (1.0f / 32768.0f);
+        frontend->kernels->energies(frontend, memory.frame, 1, energies + t * DK_BANDS,
+                                    memory.work);
     }
     dk_log_energies(frontend->kernels, &dk_front_end, energies, DK_FRAMES, column);
     for (uint32_t t = 0; t < DK_FRAMES; t++) {

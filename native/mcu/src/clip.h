@@ -14,8 +14,8 @@ void dk_clip_infer(int32_t *logits, int dense); /* the integers before they beco
 
 /* The memory of the stream that a clip borrows (spotter.c). */
 typedef struct {
-    dk_stream *stream;
-    int16_t *features; /* (DK_FRAMES, DK_FEATURES) */
+    float *frame, *work; /* (DK_FRAME), (DK_ENERGIES_WORK) */
+    int16_t *features;   /* (DK_FRAMES, DK_FEATURES) */
 } dk_borrowed;
 dk_borrowed dk_borrow(void);
 

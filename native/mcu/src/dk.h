@@ -35,7 +35,8 @@ typedef struct {
 
 void dk_init(void);                                 /* starts a stream, or restarts it */
 void dk_push(const int16_t *samples, size_t count); /* adds the next samples */
-int dk_result(dk_event *event);                     /* 1: the next word is in *event; 0: none */
+/* 1: the next word is in *event; 0: none. Four words wait; further ones are lost. */
+int dk_result(dk_event *event);
 /* Classifies one second (16,000 samples): returns the best label and the logits of all labels. Ends
  * the stream. A program that calls it needs 32 KB more (clip.c). */
 uint32_t dk_clip(const int16_t *samples, float *logits);

@@ -11,8 +11,10 @@ typedef struct {
     const dk_flash_layer *layer;
     const int16_t *theta;        /* (DK_SITES), NULL: dense */
     uint32_t rows;               /* tokens that go beyond K and V: in the last layer only one */
-    uint32_t kept;               /* entries of the list */
+    dk_entry *list;              /* kept differences, */
+    uint32_t kept;               /* and their number */
     uint32_t nonzeros[DK_SITES]; /* kept differences; exact rows count whole */
+    uint32_t score_macs;
 } pass;
 
 static int32_t theta_of(const pass *p, dk_site site) { return p->theta ? p->theta[site] : -1; }
@@ -25,12 +27,12 @@ static int is_exact(const pass *p, dk_site site, uint32_t token) {
 /* Lists what a row (n) of a site has to multiply. Returns 0 if it equals the row before. */
 static int list_row(pass *p, dk_site site, uint32_t token, const int16_t *x, int16_t *reference,
                     uint32_t n) {
-    dk_entry *list = p->work->row.kept.list;
+    p->list = site == DK_SITE_SCORES ? p->work->row.scores : p->work->list;
     if (is_exact(p, site, token)) {
-        p->kept = dk_list_all(x, reference, n, list);
+        p->kept = dk_list_all(x, reference, n, p->list);
         return 1;
     }
-    p->kept = dk_scan(x, reference, n, theta_of(p, site), list);
+    p->kept = dk_scan(x, reference, n, theta_of(p, site), p->list);
     return p->kept > 0;
 }
 
@@ -48,45 +50,55 @@ static void start_result(int exact, const int16_t *bias, int16_t *sum, uint32_t 
     if (exact && !bias) memset(sum, 0, n * sizeof *sum);
 }
 
-/* sum (n) += the list times W. */
+/* sum (n) += the list times W, DK_TERMS entries at a time. */
 static void multiply(const pass *p, const dk_flash_matrix *w, uint32_t n, int16_t *sum) {
-    dk_term *term = p->work->row.terms;
-    const dk_weight *data = w->data;
-    const uint8_t *shifts = w->shifts;
-    int32_t offset = 0;
-    for (const dk_entry *e = p->work->row.kept.list, *end = e + p->kept; e < end; e++, term++) {
-        term->row = data + (size_t)e->index * n;
+    dk_term *terms = p->work->row.terms;
+    const dk_entry *list = p->list;
+    for (uint32_t left = p->kept, count; left; left -= count, list += count) {
+        count = left < DK_TERMS ? left : (uint32_t)DK_TERMS;
 #ifdef DK_WEIGHTS_INT8
-        offset = dk_set_byte_term(term, e->value, shifts[e->index], offset);
+        int32_t offset = dk_set_byte_terms(list, count, terms, w->data, w->shifts, n);
+        dk_add_bytes(terms, count, offset, n, sum);
 #else
-        term->value = e->value;
+        for (uint32_t i = 0; i < count; i++) {
+            terms[i].row = w->data + (size_t)list[i].index * n;
+            terms[i].value = list[i].value;
+        }
+        dk_add_shorts(terms, count, n, sum);
 #endif
     }
-#ifdef DK_WEIGHTS_INT8
-    dk_add_bytes(p->work->row.terms, p->kept, offset, n, sum);
-#else
-    (void)offset, (void)shifts;
-    dk_add_shorts(p->work->row.terms, p->kept, n, sum);
-#endif
 }
 
 /* ---- keys and values of all tokens ----------------------------------------------------------- */
 
+/* Column c > 0 of the keys begins as column c - 1. */
+static void copy_column(dk_attention *all, uint32_t c) {
+    int16_t *key = all->keys + c - 1;
+    for (uint32_t f = 0; f < DK_DIM; f += 8, key += 8 * DK_COLUMNS) {
+#define DK_COPY_KEY(i) key[i * DK_COLUMNS + 1] = key[i * DK_COLUMNS];
+        DK_REPEAT_8(DK_COPY_KEY)
+    }
+}
+
 /* Adds a column: the references of K, shifted, and of V. */
 static void add_column(pass *p, uint32_t token) {
-    dk_work *work = p->work;
-    dk_keys_state *s = &work->s.keys;
-    uint32_t c = work->columns++;
-    for (uint32_t f = 0; c && f < DK_DIM; f++) work->keys[f][c] = work->keys[f][c - 1];
+    dk_attention *all = &p->work->s.attention;
+    dk_keys_state *s = &all->s.keys;
+    uint32_t c = all->columns++;
+    int16_t *keys = all->keys + c;
+    const uint32_t shift = p->layer->key_shift;
+    const int32_t half = 1 << shift >> 1;
     list_row(p, DK_SITE_K, token, s->key, s->key_reference, DK_DIM);
     if (is_exact(p, DK_SITE_K, token)) { /* zeros are not listed */
-        for (uint32_t f = 0; f < DK_DIM; f++) work->keys[f][c] = 0, work->kept_k[f]++;
+        for (uint32_t f = 0; f < DK_DIM; f++) keys[f * DK_COLUMNS] = 0, all->kept_k[f]++;
     } else {
-        for (uint32_t i = 0; i < p->kept; i++) work->kept_k[work->row.kept.list[i].index]++;
+        copy_column(all, c);
+        for (uint32_t i = 0; i < p->kept; i++) all->kept_k[p->list[i].index]++;
     }
-    for (const dk_entry *e = work->row.kept.list, *end = e + p->kept; e < end; e++) {
-        int32_t key = dk_rounded_shift(s->key_reference[e->index], p->layer->key_shift);
-        work->keys[e->index][c] = (int16_t)(key < -DK_MOST ? -DK_MOST : key);
+    for (const dk_entry *e = p->list, *end = e + p->kept; e < end; e++) {
+        const uint32_t f = e->index;
+        int32_t key = (s->key_reference[f] + half) >> shift;
+        keys[f * DK_COLUMNS] = (int16_t)(key < -DK_MOST ? -DK_MOST : key);
     }
     const int16_t *value = s->value;
     if (!is_exact(p, DK_SITE_V, token)) {
@@ -95,26 +107,28 @@ static void add_column(pass *p, uint32_t token) {
     } else if (theta_of(p, DK_SITE_V) >= 0) {
         memcpy(s->value_reference, value, sizeof s->value_reference);
     }
-    memcpy(work->values[c], value, sizeof work->values[c]);
-    work->times[c] = 0;
+    memcpy(all->values[c], value, sizeof all->values[c]);
+    all->times[c] = 0;
 }
 
 static void keys_and_values(pass *p) {
-    dk_work *work = p->work;
-    dk_keys_state *s = &work->s.keys;
-    work->columns = 0;
+    dk_attention *all = &p->work->s.attention;
+    dk_keys_state *s = &all->s.keys;
+    all->columns = 0;
+    memset(all->kept_k, 0, sizeof all->kept_k);
     for (uint32_t t = 0; t < DK_TOKENS; t++) {
         int exact = is_exact(p, DK_SITE_X, t);
-        work->changed[t] = (uint8_t)take_row(p, DK_SITE_X, t, work->x[t], s->x, DK_DIM);
-        if (work->changed[t]) {
+        if (take_row(p, DK_SITE_X, t, p->work->x[t], s->x, DK_DIM)) {
             start_result(exact, NULL, s->key, DK_DIM);
             start_result(exact, NULL, s->value, DK_DIM);
             multiply(p, &p->layer->k, DK_DIM, s->key);
             multiply(p, &p->layer->v, DK_DIM, s->value);
             add_column(p, t);
         }
-        work->times[work->columns - 1]++;
+        all->times[all->columns - 1]++;
     }
+    for (uint32_t f = 0; theta_of(p, DK_SITE_K) < 0 && f < DK_DIM; f++)
+        all->kept_k[f] = DK_TOKENS; /* dense: every row counts whole */
 }
 
 /* ---- attention: one token -------------------------------------------------------------------- */
@@ -123,92 +137,103 @@ static void keys_and_values(pass *p) {
  * reference changed. A power is computed again only if its score changed or if the highest score
  * did. */
 static int take_powers(pass *p, dk_head_state *s, uint32_t token) {
-    dk_work *work = p->work;
-    const uint32_t columns = work->columns, bits = p->layer->score_bits;
+    const dk_attention *all = &p->work->s.attention;
+    const dk_power_scale scale = dk_power_scale_of(p->layer->score_bits);
     int exact = is_exact(p, DK_SITE_SCORES, token);
-    if (!list_row(p, DK_SITE_SCORES, token, s->scores, s->held, columns)) return 0;
-    int32_t top = dk_highest_of(s->held, columns);
+    if (!list_row(p, DK_SITE_SCORES, token, s->scores, s->held, all->columns)) return 0;
+    int32_t top = dk_highest_of(s->held, all->columns);
     if (exact || top != s->top) {
         s->top = top;
-        for (uint32_t c = 0; c < columns; c++)
-            s->powers[c] = (int16_t)dk_fixed_power(top - s->held[c], bits);
+        dk_set_powers(s->held, s->powers, all->columns, top, &scale);
     } else {
-        for (const dk_entry *e = work->row.kept.list, *end = e + p->kept; e < end; e++)
-            s->powers[e->index] = (int16_t)dk_fixed_power(top - s->held[e->index], bits);
+        for (const dk_entry *e = p->list, *end = e + p->kept; e < end; e++)
+            s->powers[e->index] = dk_power(top - s->held[e->index], &scale);
     }
-    s->total = dk_sum_powers(s->powers, work->times, columns);
+    s->total = dk_sum_powers(s->powers, all->times, all->columns);
     return 1;
 }
 
 /* Adds the kept changes of the softmax, times V, to the head. */
 static int add_values(pass *p, uint32_t head, uint32_t token) {
-    dk_work *work = p->work;
-    dk_head_state *s = &work->s.attention.head[head];
-    int16_t *out = work->s.attention.heads + head * DK_HEAD_DIM;
+    dk_token_state *s = &p->work->s.attention.s.token;
+    int16_t *out = s->heads + head * DK_HEAD_DIM;
     int exact = is_exact(p, DK_SITE_SOFTMAX, token);
     uint32_t theta = exact ? 0 : (uint32_t)theta_of(p, DK_SITE_SOFTMAX);
-    start_result(exact, NULL, s->softmax, DK_COLUMNS);
-    uint32_t count = dk_list_softmax(work, s, theta, work->values[0] + head * DK_HEAD_DIM);
-    p->nonzeros[DK_SITE_SOFTMAX] += exact ? (uint32_t)DK_TOKENS : count;
+    start_result(exact, NULL, s->head[head].softmax, DK_COLUMNS);
     start_result(exact, NULL, out, DK_HEAD_DIM);
-    dk_add_shorts(work->row.terms, count, DK_HEAD_DIM, out);
+    uint32_t count = dk_add_softmax(p->work, head, theta, out);
+    p->nonzeros[DK_SITE_SOFTMAX] += exact ? (uint32_t)DK_TOKENS : count;
     return exact || count;
 }
 
 /* Returns 0 if the head equals that of the token before. */
 static int attend_head(pass *p, uint32_t head, uint32_t token) {
-    dk_work *work = p->work;
-    dk_attention_state *s = &work->s.attention;
+    dk_attention *all = &p->work->s.attention;
+    dk_token_state *s = &all->s.token;
+    dk_term *terms = p->work->row.terms;
     const uint32_t first = head * DK_HEAD_DIM;
     int exact = is_exact(p, DK_SITE_Q, token);
+    int16_t *scores = s->head[head].scores;
     if (!take_row(p, DK_SITE_Q, token, s->q + first, s->q_reference + first, DK_HEAD_DIM)) return 0;
-    start_result(exact, NULL, s->head[head].scores, DK_COLUMNS);
-    for (uint32_t i = 0; i < p->kept; i++) {
-        uint32_t feature = first + work->row.kept.list[i].index;
-        work->row.terms[i].value = work->row.kept.list[i].value;
-        work->row.terms[i].row = work->keys[feature];
-        if (!exact) work->kept_q[feature]++;
+    start_result(exact, NULL, scores, DK_PADDED);
+    const dk_entry *e = p->list;
+    for (uint32_t left = p->kept, count; left; left -= count) {
+        count = left < DK_TERMS ? left : (uint32_t)DK_TERMS;
+        for (uint32_t i = 0; i < count; i++, e++) {
+            const uint32_t feature = first + e->index;
+            terms[i].value = e->value;
+            terms[i].row = all->keys + feature * DK_COLUMNS;
+            if (!exact) p->score_macs += all->kept_k[feature];
+        }
+        dk_add_shorts(terms, count, (all->columns + 7) / 8 * 8, scores);
     }
-    for (uint32_t f = first; exact && f < first + DK_HEAD_DIM; f++) work->kept_q[f]++;
-    dk_add_shorts(work->row.terms, p->kept, (work->columns + 7) / 8 * 8, s->head[head].scores);
+    for (uint32_t f = first; exact && f < first + DK_HEAD_DIM; f++) p->score_macs += all->kept_k[f];
     return take_powers(p, &s->head[head], token) && add_values(p, head, token);
 }
 
 static void attention(pass *p) {
     const dk_flash_layer *layer = p->layer;
-    dk_attention_state *s = &p->work->s.attention;
+    const int16_t *times = p->work->s.attention.times;
+    dk_token_state *s = &p->work->s.attention.s.token;
+    int32_t left = 0; /* tokens of the column */
     for (uint32_t t = 0; t < p->rows; t++) {
         int16_t *x = p->work->x[t];
         int changed = 0;
-        if (p->work->changed[t]) {
+        if (!left) { /* the token begins a column: it has changed */
+            left = *times++;
             list_row(p, DK_SITE_X, t, x, s->x, DK_DIM);
             start_result(is_exact(p, DK_SITE_X, t), NULL, s->q, DK_DIM);
             multiply(p, &layer->q, DK_DIM, s->q);
             for (uint32_t head = 0; head < DK_HEADS; head++) changed |= attend_head(p, head, t);
         }
+        left--;
         if (changed && take_row(p, DK_SITE_HEADS, t, s->heads, s->heads_reference, DK_DIM)) {
             start_result(is_exact(p, DK_SITE_HEADS, t), layer->proj_bias, s->result, DK_DIM);
             multiply(p, &layer->proj, DK_DIM, s->result);
         }
         dk_add_norm(x, layer->sum1_shift, s->result, &layer->norm1);
     }
+    if (theta_of(p, DK_SITE_Q) >= 0) return;
+    p->score_macs = 0; /* dense: every row counts whole */
+    for (uint32_t f = 0; f < DK_DIM; f++) p->score_macs += p->rows * p->work->s.attention.kept_k[f];
 }
 
 /* ---- MLP: one token -------------------------------------------------------------------------- */
 
 static void feed_forward(pass *p) {
     const dk_flash_layer *layer = p->layer;
-    dk_entry *list = p->work->row.kept.list;
     dk_mlp_state *s = &p->work->s.mlp;
-    int32_t theta = theta_of(p, DK_SITE_MLP_HIDDEN);
+    const int32_t theta = theta_of(p, DK_SITE_MLP_HIDDEN);
+    const dk_hidden hidden = dk_hidden_of(theta, layer->hidden_bits);
     for (uint32_t t = 0; t < p->rows; t++) {
         int16_t *x = p->work->x[t];
         if (take_row(p, DK_SITE_MLP_IN, t, x, s->x, DK_DIM)) {
             int exact = is_exact(p, DK_SITE_MLP_HIDDEN, t);
             start_result(is_exact(p, DK_SITE_MLP_IN, t), layer->mlp_in_bias, s->hidden, DK_MLP);
             multiply(p, &layer->mlp_in, DK_MLP, s->hidden);
-            p->kept = exact ? dk_list_hidden(s, theta, layer->hidden_bits, t && theta >= 0, list)
-                            : dk_scan_hidden(s, theta, layer->hidden_bits, list);
+            p->list = s->list;
+            p->kept = exact ? dk_list_hidden(s, &hidden, t && theta >= 0, s->list)
+                            : dk_scan_hidden(s, &hidden, s->list);
             p->nonzeros[DK_SITE_MLP_HIDDEN] += exact ? (uint32_t)DK_MLP : p->kept;
             start_result(exact, layer->mlp_out_bias, s->result, DK_DIM);
             multiply(p, &layer->mlp_out, DK_DIM, s->result);
@@ -230,44 +255,32 @@ static void count_macs(pass *p, uint32_t macs[DK_PRODUCTS]) {
             kept[site] = (site == DK_SITE_X ? (uint32_t)DK_TOKENS : p->rows) * widths[site];
     uint32_t queries = p->rows < DK_TOKENS ? (uint32_t)DK_DIM : kept[DK_SITE_X];
     macs[DK_XW] += (2 * kept[DK_SITE_X] + queries) * DK_DIM;
-    for (uint32_t f = 0; f < DK_DIM; f++) {
-        uint32_t q = theta_of(p, DK_SITE_Q) < 0 ? p->rows : p->work->kept_q[f];
-        uint32_t k = theta_of(p, DK_SITE_K) < 0 ? (uint32_t)DK_TOKENS : p->work->kept_k[f];
-        macs[DK_QKT] += q * k;
-    }
+    macs[DK_QKT] += p->score_macs;
     macs[DK_SV] += kept[DK_SITE_SOFTMAX] * DK_HEAD_DIM;
     macs[DK_PROJECT] += kept[DK_SITE_HEADS] * DK_DIM;
     macs[DK_MLP1] += kept[DK_SITE_MLP_IN] * DK_MLP;
     macs[DK_MLP2] += kept[DK_SITE_MLP_HIDDEN] * DK_DIM;
 }
 
-/* Lists the features that differ from those of the frame before, or all that are not zero. */
-static uint32_t list_features(const int16_t *row, const int16_t *before, dk_term *term,
-                              const int16_t *embed) {
-    const dk_term *terms = term;
-    for (uint32_t i = 0; i < DK_FEATURES; i++) {
-        term->value = before ? row[i] - before[i] : row[i];
-        term->row = embed + (size_t)i * DK_DIM;
-        if (term->value) term++;
-    }
-    return (uint32_t)(term - terms);
+/* sum (DK_DIM) = a row of features times W. */
+static void embed_row(const int16_t *row, const int16_t *w, int32_t *sum) {
+    for (uint32_t c = 0; c < DK_DIM; c += 8, w += 16, sum += 8) dk_embed_8(row, w, sum);
 }
 
-/* x = [class; features W] + positions. The sums are exact, so only features that differ from those
- * of the frame before are multiplied. */
+/* x = [class; features W] + positions. A frame that equals the frame before has its sums. */
 static void embed(const dk_flash_model *model, dk_work *work, const int16_t *features,
                   uint32_t first) {
     const int16_t *row = features + (size_t)first * DK_FEATURES, *before = NULL;
     const int16_t *end = features + (size_t)DK_FRAMES * DK_FEATURES;
-    memset(work->s.embedded, 0, sizeof work->s.embedded);
+    const uint32_t shift = model->embed_shift;
     memcpy(work->x[0], model->positions, sizeof work->x[0]);
     for (uint32_t t = 1; t < DK_TOKENS; t++, before = row, row += DK_FEATURES) {
         const int16_t *position = model->positions + (size_t)t * DK_DIM;
         if (row == end) row = features;
-        uint32_t count = list_features(row, before, work->row.terms, model->embed);
-        if (count) dk_add_exact(work->row.terms, count, DK_DIM, work->s.embedded);
+        if (!before || memcmp(row, before, DK_FEATURES * sizeof *row))
+            embed_row(row, model->embed, work->s.embedded);
         for (uint32_t j = 0; j < DK_DIM; j++) {
-            int32_t token = dk_rounded_shift(work->s.embedded[j], model->embed_shift);
+            int32_t token = dk_rounded_shift(work->s.embedded[j], shift);
             work->x[t][j] = (int16_t)dk_saturate(dk_saturate(token) + position[j]);
         }
     }
@@ -283,9 +296,8 @@ void dk_infer(const dk_flash_model *model, dk_work *work, const int16_t *feature
         p.layer = &model->layers[layer];
         p.theta = thresholds ? thresholds + (size_t)layer * DK_SITES : NULL;
         p.rows = layer + 1 < DK_LAYERS ? (uint32_t)DK_TOKENS : 1;
+        p.score_macs = 0;
         memset(p.nonzeros, 0, sizeof p.nonzeros);
-        memset(work->kept_q, 0, sizeof work->kept_q);
-        memset(work->kept_k, 0, sizeof work->kept_k);
         keys_and_values(&p);
         attention(&p);
         feed_forward(&p);

@@ -23,10 +23,10 @@ extern "C" {
 
 enum {
     DK_TOKENS = DK_FRAMES + 1,
-    DK_COLUMNS = (DK_TOKENS + 7) / 8 * 8, /* tokens as columns, in whole groups of eight */
+    DK_COLUMNS = (DK_TOKENS + 1) / 2 * 2, /* tokens as columns: whole words */
+    DK_PADDED = (DK_TOKENS + 7) / 8 * 8,  /* in whole groups of eight, as products are computed */
     DK_HEAD_DIM = DK_DIM / DK_HEADS,
-    DK_WIDER = DK_MLP > DK_COLUMNS ? DK_MLP : DK_COLUMNS,
-    DK_WIDEST = DK_WIDER > DK_FEATURES ? DK_WIDER : DK_FEATURES,
+    DK_TERMS = DK_DIM < 64 ? 32 : 64, /* products that are added at a time */
 };
 
 /* The DSP instructions of Cortex-M4, M7 and M33. */
@@ -44,7 +44,7 @@ typedef int8_t dk_weight;
 typedef int16_t dk_weight;
 #endif
 
-/* Rows of weights are read as words. */
+/* Arrays that are read as words. */
 #ifdef __GNUC__
 #define DK_WORDS __attribute__((aligned(4)))
 #else
@@ -66,7 +66,7 @@ typedef struct {
 
 /* The members are those of dk_fixed_source (deltakwt_fixed.h). */
 typedef struct {
-    const int16_t *embed;     /* (features, d) */
+    const int16_t *embed;     /* (features / 2, d, 2): the weights of two features side by side */
     const int16_t *positions; /* (tokens, d): with the embedding's bias and the class token */
     const int16_t *head;      /* (d, labels) */
     const int32_t *head_bias; /* (labels) */
@@ -89,22 +89,6 @@ typedef struct {
 #endif
 } dk_term;
 
-/* The kept differences of a row lie behind the terms that are made of them: the last ones of the
- * hidden layer are read before a term is written over them, and those of other rows, which are
- * multiplied with several matrices, stay. */
-enum {
-    DK_LAPPED = DK_WIDEST + 1 - sizeof(dk_entry) * DK_WIDEST / sizeof(dk_term),
-    DK_TERMS_BEFORE = DK_LAPPED > DK_DIM + 1 ? DK_LAPPED : DK_DIM + 1,
-};
-
-typedef union {
-    dk_term terms[DK_WIDEST + 1];
-    struct {
-        dk_term before[DK_TERMS_BEFORE];
-        dk_entry list[DK_WIDEST];
-    } kept;
-} dk_row;
-
 /* What each pass keeps from one token to the next: references and running results. */
 typedef struct {
     int16_t x[DK_DIM]; /* reference */
@@ -114,9 +98,10 @@ typedef struct {
 
 /* Of one head; by column. */
 typedef struct {
-    int16_t scores[DK_COLUMNS], held[DK_COLUMNS]; /* running, and their references */
-    int16_t powers[DK_COLUMNS];                   /* exp(held - top) */
-    int16_t softmax[DK_COLUMNS];                  /* reference */
+    int16_t scores[DK_PADDED];   /* running */
+    int16_t held[DK_COLUMNS];    /* their references */
+    int16_t powers[DK_COLUMNS];  /* exp(held - top) */
+    int16_t softmax[DK_COLUMNS]; /* reference */
     int32_t top;
     uint32_t total; /* of the powers, over the tokens */
 } dk_head_state;
@@ -127,7 +112,23 @@ typedef struct {
     dk_head_state head[DK_HEADS];
     int16_t heads[DK_DIM], heads_reference[DK_DIM];
     int16_t result[DK_DIM];
-} dk_attention_state;
+} dk_token_state;
+
+/* Keys and values, first filled, then attended to.
+ *
+ * A token whose input did not change has the same key and value as the token before it. Such a run
+ * of tokens is one column of the scores, with the number of its tokens. */
+typedef struct {
+    int16_t keys[DK_DIM * DK_COLUMNS + 8]; /* references of K, shifted, as columns; 8: read only */
+    int16_t values[DK_TOKENS][DK_DIM];     /* references of V */
+    int16_t times[DK_COLUMNS];             /* tokens of a column */
+    uint16_t kept_k[DK_DIM];               /* tokens that kept a feature: for the count */
+    uint32_t columns;
+    union {
+        dk_keys_state keys;
+        dk_token_state token;
+    } s;
+} dk_attention;
 
 typedef struct {
     int16_t x[DK_DIM];
@@ -136,25 +137,20 @@ typedef struct {
     uint16_t width[DK_MLP];
     int16_t reference[DK_MLP]; /* of the GELU */
     int16_t result[DK_DIM];
+    dk_entry list[DK_MLP]; /* kept differences of the GELU */
 } dk_mlp_state;
 
-/* All the memory of an inference.
- *
- * A token whose input did not change has the same key and value as the token before it. Such a run
- * of tokens is one column of the scores, with the number of its tokens. */
+/* All the memory of an inference. The MLP lies over keys and values. */
 typedef struct {
-    int16_t x[DK_TOKENS][DK_DIM];      /* input of the layer, replaced row by row by its output */
-    int16_t keys[DK_DIM][DK_COLUMNS];  /* reference rows of K, shifted, as columns */
-    int16_t values[DK_TOKENS][DK_DIM]; /* references of V */
-    uint8_t changed[DK_TOKENS];        /* the token begins a column */
-    uint16_t times[DK_COLUMNS];        /* tokens of a column */
-    dk_row row;                        /* kept differences, and what they are multiplied with */
-    uint16_t kept_q[DK_DIM], kept_k[DK_DIM]; /* tokens that kept a feature: for the count */
-    uint32_t columns;
+    int16_t x[DK_TOKENS][DK_DIM]; /* input of the layer, replaced row by row by its output */
+    dk_entry list[DK_DIM];        /* kept differences of a row */
+    union {
+        dk_term terms[DK_TERMS + 1]; /* what they are multiplied with */
+        dk_entry scores[DK_COLUMNS]; /* kept differences of scores */
+    } row;
     union {
         int32_t embedded[DK_DIM];
-        dk_keys_state keys;
-        dk_attention_state attention;
+        dk_attention attention;
         dk_mlp_state mlp;
     } s;
 } dk_work;
@@ -164,8 +160,10 @@ typedef struct {
 void dk_infer(const dk_flash_model *model, dk_work *work, const int16_t *features, uint32_t first,
               const int16_t *thresholds, int32_t *logits, uint32_t macs[DK_PRODUCTS]);
 
-extern const dk_flash_model dk_model_weights; /* weights.c */
-extern const dk_frontend dk_flash_frontend;   /* tables.c */
+/* 2^-f for f in steps of 2^(1 - DK_SCORE_BITS), doubled: the polynomial of dk_fixed_power. */
+extern const uint16_t dk_powers[1 << (DK_SCORE_BITS - 1)]; /* weights.c */
+extern const dk_flash_model dk_model_weights;              /* weights.c */
+extern const dk_frontend dk_flash_frontend;                /* tables.c */
 
 #ifdef __cplusplus
 }

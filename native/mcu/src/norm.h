@@ -7,15 +7,6 @@
 
 #if defined(DK_DSP) && DK_DIM % 4 == 0
 
-/* Reads or writes four values of a row, which is aligned to four bytes, and moves on. */
-static inline void dk_take_four(const int16_t **at, int16x2_t *a, int16x2_t *b) {
-    __asm__ volatile("ldrd %0, %1, [%2], #8" : "=&r"(*a), "=&r"(*b), "+r"(*at) : : "memory");
-}
-
-static inline void dk_put_four(int16_t **at, int16x2_t a, int16x2_t b) {
-    __asm__ volatile("strd %1, %2, [%0], #8" : "+r"(*at) : "r"(a), "r"(b) : "memory");
-}
-
 static inline int16x2_t dk_get_two(const int16_t *at) {
     int16x2_t two;
     memcpy(&two, at, sizeof two);
@@ -30,10 +21,11 @@ static inline int16x2_t dk_pack(int32_t low, int32_t high) {
 
 /* x += r, saturated. Returns the sum of the row. */
 static inline int32_t dk_add_rows(int16_t *x, const int16_t *r) {
-    const int16_t *end = x + DK_DIM;
+    const int16_t *from = x, *end = x + DK_DIM;
     int32_t sum = 0;
     while (x < end) {
-        int16x2_t a = dk_get_two(x), b = dk_get_two(x + 2), c, d;
+        int16x2_t a, b, c, d;
+        dk_take_four(&from, &a, &b);
         dk_take_four(&r, &c, &d);
         a = __qadd16(a, c);
         b = __qadd16(b, d);
@@ -46,10 +38,13 @@ static inline int32_t dk_add_rows(int16_t *x, const int16_t *r) {
 /* Subtracts the mean. Returns the sum of squares. */
 static inline uint64_t dk_centre(int16_t *x, int32_t mean) {
     const int16x2_t both = dk_pack(mean, mean);
-    const int16_t *end = x + DK_DIM;
+    const int16_t *from = x, *end = x + DK_DIM;
     int64_t squares = 0;
     while (x < end) {
-        int16x2_t a = __qsub16(dk_get_two(x), both), b = __qsub16(dk_get_two(x + 2), both);
+        int16x2_t a, b;
+        dk_take_four(&from, &a, &b);
+        a = __qsub16(a, both);
+        b = __qsub16(b, both);
         squares = __smlald(b, b, __smlald(a, a, squares));
         dk_put_four(&x, a, b);
     }
@@ -79,25 +74,26 @@ static inline int32_t dk_saturate_half(int32_t a) {
     return limited;
 }
 
-static inline int16x2_t dk_scale_two(int16x2_t c, const dk_norm_scale *scale, const int16_t *gain,
-                                     const int16_t *bias) {
-    const int16x2_t gains = dk_get_two(gain);
+static inline int16x2_t dk_scale_two(int16x2_t c, const dk_norm_scale *scale, int16x2_t gains,
+                                     int16x2_t biases) {
     int32_t low = __smlawb(scale->root, gains, scale->half) & scale->mask;
     int32_t high = __smlawt(scale->root, gains, scale->half) & scale->mask;
     low = dk_saturate_half(__smlawb(low, c, 1));
     high = dk_saturate_half(__smlawt(high, c, 1));
-    return __qadd16(dk_pack(low, high), dk_get_two(bias));
+    return __qadd16(dk_pack(low, high), biases);
 }
 
 /* x = x / 2^down scaled, + bias. `down` is a constant where this is called. */
 static inline void dk_scale(int16_t *x, uint32_t down, dk_norm_scale scale,
                             const dk_fixed_norm *norm) {
     const int16_t *gain = norm->gain, *bias = norm->bias, *end = x + DK_DIM;
-    for (; x < end; gain += 4, bias += 4) {
-        int16x2_t a = dk_get_two(x), b = dk_get_two(x + 2);
+    while (x < end) {
+        int16x2_t a = dk_get_two(x), b = dk_get_two(x + 2), c, d, e, f;
         for (uint32_t k = down; k; k--) a = __shadd16(a, 0), b = __shadd16(b, 0);
-        a = dk_scale_two(a, &scale, gain, bias);
-        b = dk_scale_two(b, &scale, gain + 2, bias + 2);
+        dk_take_four(&gain, &c, &d);
+        dk_take_four(&bias, &e, &f);
+        a = dk_scale_two(a, &scale, c, e);
+        b = dk_scale_two(b, &scale, d, f);
         dk_put_four(&x, a, b);
     }
 }

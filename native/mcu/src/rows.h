@@ -13,6 +13,12 @@
 #define DK_KEEP_IN_REGISTER(x) (void)x
 #endif
 
+#ifdef __GNUC__
+#define DK_CALLED __attribute__((noinline))
+#else
+#define DK_CALLED
+#endif
+
 #ifdef DK_DSP
 #include "products_dsp.h"
 #include "scan_dsp.h"
@@ -39,7 +45,6 @@
     }
 #define DK_LOAD_SUM(i) uint32_t sum##i = (uint32_t)out[i];
 #define DK_ADD_ROUNDED(i) sum##i += (uint32_t)((value * row[i] + half) >> 15); /* dk_q15 */
-#define DK_ADD_EXACT(i) sum##i += (uint32_t)value * (uint32_t)row[i];
 
 /* Rounded, modulo 2^16. */
 #define DK_STORE_SUM(i) out[i] = dk_wrap((int32_t)sum##i);
@@ -51,21 +56,27 @@ static inline void dk_add_shorts(dk_term *terms, uint32_t count, uint32_t n, int
 #ifdef DK_DSP
     if (!count) return;
     if (dk_prepare_shorts(terms, count)) {
-        for (uint32_t c = 0; c < n; c += 8) dk_add_8_shorts(terms, sum + c, count);
+        const int16_t *end = sum + n, *whole = sum + n / 32 * 32;
+        if (sum < whole) dk_add_32s_of_shorts(terms, sum, (0 - count) & 3, whole);
+        for (sum += n / 32 * 32; sum < end; sum += 8) dk_add_8_shorts(terms, sum, count);
         return;
     }
 #endif
     dk_plain_shorts(terms, count, n, sum);
 }
 
-/* The same for weights of one byte. `offset` is the result of dk_set_byte_term for 0. */
+/* The same for weights of one byte. `offset` is the result of dk_set_byte_terms. */
 #ifndef DK_DSP_BYTES
 DK_DEFINE_ADD_TERMS(dk_plain_bytes, int8_t, int16_t, DK_ADD_ROUNDED)
 
-static inline int32_t dk_set_byte_term(dk_term *term, int32_t value, uint32_t shift,
-                                       int32_t offset) {
-    term->value = value * (1 << shift);
-    return offset;
+static inline int32_t dk_set_byte_terms(const dk_entry *list, uint32_t count, dk_term *terms,
+                                        const int8_t *data, const uint8_t *shifts, uint32_t n) {
+    for (const dk_entry *end = list + count; list < end; list++, terms++) {
+        const uint32_t index = list->index;
+        terms->value = list->value * (1 << shifts[index]);
+        terms->row = data + (size_t)index * n;
+    }
+    return 0;
 }
 
 static inline void dk_add_bytes(dk_term *terms, uint32_t count, int32_t offset, uint32_t n,
@@ -75,10 +86,38 @@ static inline void dk_add_bytes(dk_term *terms, uint32_t count, int32_t offset, 
 }
 #endif
 
-/* Exact, in 32 bits. */
-#undef DK_STORE_SUM
-#define DK_STORE_SUM(i) out[i] = (int32_t)sum##i;
-DK_DEFINE_ADD_TERMS(dk_add_exact, int16_t, int32_t, DK_ADD_EXACT)
+#ifdef DK_DSP
+#define DK_NO_SUM(i) int32_t sum##i = 0;
+#else
+#define DK_NO_SUM(i) uint32_t sum##i = 0;
+#endif
+#define DK_ADD_TWO(i) sum##i += (uint32_t)(a * w[2 * i]) + (uint32_t)(b * w[2 * i + 1]);
+#define DK_PUT_SUM(i) sum[i] = (int32_t)sum##i;
+
+/* sum (8) = a row of features times eight columns of W, exactly, in 32 bits modulo 2^32. W has the
+ * weights of two features side by side. */
+static inline void dk_embed_8(const int16_t *row, const int16_t *w, int32_t *sum) {
+    DK_REPEAT_8(DK_NO_SUM)
+    for (const int16_t *end = row + DK_FEATURES; row < end; row += 2, w += 2 * DK_DIM) {
+#ifdef DK_DSP
+        int16x2_t two, a, b, c, d;
+        const int16_t *at = w;
+        memcpy(&two, row, sizeof two);
+        dk_take_four(&at, &a, &b);
+        dk_take_four(&at, &c, &d);
+        sum0 = __smlad(two, a, sum0), sum1 = __smlad(two, b, sum1);
+        sum2 = __smlad(two, c, sum2), sum3 = __smlad(two, d, sum3);
+        dk_take_four(&at, &a, &b);
+        dk_take_four(&at, &c, &d);
+        sum4 = __smlad(two, a, sum4), sum5 = __smlad(two, b, sum5);
+        sum6 = __smlad(two, c, sum6), sum7 = __smlad(two, d, sum7);
+#else
+        const int32_t a = row[0], b = row[1];
+        DK_REPEAT_8(DK_ADD_TWO)
+#endif
+    }
+    DK_REPEAT_8(DK_PUT_SUM)
+}
 
 #ifndef DK_DSP
 /* Lists the differences beyond theta >= 0 and updates their references. */

@@ -5,91 +5,93 @@
 
 #include "engine.h"
 
+#include <arm_acle.h>
 #include <string.h>
 
-/* Four values of which at least one has moved: those whose halves of `first` and `second` are not
- * zero. `any` is 0 at the end of the row. */
-typedef struct {
-    uint32_t first, second, any;
-} dk_moved;
+/* Reads or writes four values of a row, which is aligned to four bytes, and moves on. */
+static inline void dk_take_four(const int16_t **at, int16x2_t *a, int16x2_t *b) {
+    __asm__ volatile("ldrd %0, %1, [%2], #8" : "=&r"(*a), "=&r"(*b), "+r"(*at) : : "memory");
+}
 
-/* The next four values with one that is more than theta away from its reference; `once` and `twice`
- * have theta and 2 theta in both halves. Both pointers end behind the four values. */
-static inline dk_moved dk_next_beyond(const int16_t **x, int16_t **reference, const int16_t *end,
-                                      uint32_t once, uint32_t twice) {
-    dk_moved found;
-    uint32_t other;
+static inline void dk_put_four(int16_t **at, int16x2_t a, int16x2_t b) {
+    __asm__ volatile("strd %1, %2, [%0], #8" : "+r"(*at) : "r"(a), "r"(b) : "memory");
+}
+
+/* An entry of the list from the lower or upper half of r4 or r5, with the index in r10, if the half
+ * of the test r8 or r9 is not zero. */
+#define DK_KEEP_LOWER(test, from)                                                                  \
+    "lsls r11, " test ", #16\n beq 3f\n"                                                           \
+    "pkhbt r11, " from ", r10\n str r11, [lr], #4\n 3:\n"
+#define DK_KEEP_UPPER(test, from)                                                                  \
+    "lsrs r11, " test ", #16\n beq 3f\n"                                                           \
+    "pkhtb r11, r10, " from ", asr #16\n str r11, [lr], #4\n 3:\n"
+#define DK_KEEP_FOUR                                                                               \
+    DK_KEEP_LOWER("r8", "r4")                                                                      \
+    "add r10, r10, #0x10000\n" DK_KEEP_UPPER("r8", "r4") "add r10, r10, #0x10000\n" DK_KEEP_LOWER( \
+        "r9", "r5") "add r10, r10, #0x10000\n" DK_KEEP_UPPER("r9", "r5")
+
+/* Lists the differences of x (end - x, a multiple of four) beyond theta and updates their
+ * references. `once` has theta in both halves. Returns the end of the list.
+ *
+ * qsub16 gives two differences; with theta added, they are in 0 .. 2 theta as unsigned numbers if
+ * they are not kept: uqsub16 leaves zero. If one of four is kept, usub16 and sel choose the new
+ * references, and each difference is packed with its index. */
+/* clang-format off */
+__attribute__((naked, noinline, unused)) static dk_entry *
+dk_scan_fours(const int16_t *x, int16_t *reference, const int16_t *end, uint32_t once,
+              dk_entry *list) {
+    (void)x, (void)reference, (void)end, (void)once, (void)list; /* r0 to r3, stack */
     __asm__ volatile(
-        "movs %[any], #0\n"
-        "1: cmp %[x], %[end]\n beq 2f\n"
-        "ldrd %[first], %[second], [%[x]], #8\n"
-        "ldrd %[any], %[other], [%[reference]], #8\n"
-        "qsub16 %[first], %[first], %[any]\n"
-        "qsub16 %[second], %[second], %[other]\n"
-        "sadd16 %[first], %[first], %[once]\n"
-        "sadd16 %[second], %[second], %[once]\n"
-        "uqsub16 %[first], %[first], %[twice]\n"
-        "uqsub16 %[second], %[second], %[twice]\n"
-        "orrs %[any], %[first], %[second]\n beq 1b\n"
-        "2:\n"
-        : [first] "=&r"(found.first), [second] "=&r"(found.second), [any] "=&r"(found.any),
-          [other] "=&r"(other), [x] "+r"(*x), [reference] "+r"(*reference)
-        : [end] "r"(end), [once] "r"(once), [twice] "r"(twice)
-        : "cc", "memory");
-    return found;
+        "push {r4-r11, lr}\n ldr lr, [sp, #36]\n add r4, r0, #8\n push {r4}\n"
+        "lsl r12, r3, #1\n cmp r0, r2\n beq 4f\n"
+        "1: ldrd r4, r5, [r0], #8\n ldrd r6, r7, [r1], #8\n"
+        "qsub16 r8, r4, r6\n qsub16 r9, r5, r7\n"
+        "sadd16 r8, r8, r3\n sadd16 r9, r9, r3\n"
+        "uqsub16 r8, r8, r12\n uqsub16 r9, r9, r12\n"
+        "orrs r10, r8, r9\n bne 2f\n"
+        "cmp r0, r2\n bne 1b\n b 4f\n"
+        "2: movs r10, #0\n"
+        "usub16 r11, r10, r8\n sel r11, r6, r4\n qsub16 r4, r4, r6\n"
+        "usub16 r6, r10, r9\n sel r6, r7, r5\n qsub16 r5, r5, r7\n"
+        "strd r11, r6, [r1, #-8]\n"
+        "ldr r10, [sp]\n sub r10, r0, r10\n lsl r10, r10, #15\n"
+        DK_KEEP_FOUR
+        "cmp r0, r2\n bne 1b\n"
+        "4: mov r0, lr\n add sp, #4\n pop {r4-r11, pc}\n");
 }
+/* clang-format on */
 
-/* The next four values with one that is not in low .. low + width. */
-static inline dk_moved dk_next_outside(const int16_t **x, const int16_t **low,
-                                       const uint16_t **width, const int16_t *end) {
-    dk_moved found;
-    uint32_t other;
+/* Lists the values that are not in low .. low + width, which are as long as x (end - x, a multiple
+ * of four). Returns the end of the list. */
+/* clang-format off */
+__attribute__((naked, noinline, unused)) static dk_entry *
+dk_list_outside(const int16_t *x, const int16_t *low, const uint16_t *width, const int16_t *end,
+                dk_entry *list) {
+    (void)x, (void)low, (void)width, (void)end, (void)list; /* r0 to r3, stack */
     __asm__ volatile(
-        "movs %[any], #0\n"
-        "1: cmp %[x], %[end]\n beq 2f\n"
-        "ldrd %[first], %[second], [%[x]], #8\n"
-        "ldrd %[any], %[other], [%[low]], #8\n"
-        "ssub16 %[first], %[first], %[any]\n"
-        "ssub16 %[second], %[second], %[other]\n"
-        "ldrd %[any], %[other], [%[width]], #8\n"
-        "uqsub16 %[first], %[first], %[any]\n"
-        "uqsub16 %[second], %[second], %[other]\n"
-        "orrs %[any], %[first], %[second]\n beq 1b\n"
-        "2:\n"
-        : [first] "=&r"(found.first), [second] "=&r"(found.second), [any] "=&r"(found.any),
-          [other] "=&r"(other), [x] "+r"(*x), [low] "+r"(*low), [width] "+r"(*width)
-        : [end] "r"(end)
-        : "cc", "memory");
-    return found;
+        "push {r4-r11, lr}\n ldr lr, [sp, #36]\n add r12, r0, #8\n"
+        "1: ldrd r4, r5, [r0], #8\n ldrd r6, r7, [r1], #8\n ldrd r10, r11, [r2], #8\n"
+        "ssub16 r8, r4, r6\n ssub16 r9, r5, r7\n"
+        "uqsub16 r8, r8, r10\n uqsub16 r9, r9, r11\n"
+        "orrs r10, r8, r9\n bne 2f\n"
+        "cmp r0, r3\n bne 1b\n b 4f\n"
+        "2: sub r10, r0, r12\n lsl r10, r10, #15\n"
+        DK_KEEP_FOUR
+        "cmp r0, r3\n bne 1b\n"
+        "4: mov r0, lr\n pop {r4-r11, pc}\n");
 }
-
-/* Lists the difference of a value and updates its reference. */
-static inline dk_entry *dk_keep(const int16_t *x, int16_t *reference, uint32_t index,
-                                dk_entry *kept) {
-    int32_t now = *x, change = dk_saturate(now - *reference);
-    uint32_t entry = ((uint32_t)change & 0xffff) | index << 16;
-    *reference = (int16_t)now;
-    memcpy(kept, &entry, sizeof entry);
-    return kept + 1;
-}
+/* clang-format on */
 
 static inline uint32_t dk_scan(const int16_t *x, int16_t *reference, uint32_t n, int32_t theta,
                                dk_entry *list) {
-    dk_entry *kept = list;
-    const int16_t *start = x, *end = x + n / 4 * 4;
-    const uint32_t once = (uint32_t)theta * 0x10001u, twice = 2 * once;
-    dk_moved m;
-    while (m = dk_next_beyond(&x, &reference, end, once, twice), m.any) {
-        uint32_t i = (uint32_t)(x - start) - 4;
-        if (m.first & 0xffff) kept = dk_keep(x - 4, reference - 4, i, kept);
-        if (m.first >> 16) kept = dk_keep(x - 3, reference - 3, i + 1, kept);
-        if (m.second & 0xffff) kept = dk_keep(x - 2, reference - 2, i + 2, kept);
-        if (m.second >> 16) kept = dk_keep(x - 1, reference - 1, i + 3, kept);
-    }
-    for (; x < start + n; x++, reference++) {
-        int32_t change = dk_saturate(*x - *reference);
-        if (change > theta || -change > theta)
-            kept = dk_keep(x, reference, (uint32_t)(x - start), kept);
+    const uint32_t fours = n / 4 * 4;
+    dk_entry *kept = dk_scan_fours(x, reference, x + fours, (uint32_t)theta * 0x10001u, list);
+    for (uint32_t i = fours; i < n; i++) {
+        int32_t change = dk_saturate(x[i] - reference[i]);
+        if (change <= theta && -change <= theta) continue;
+        reference[i] = x[i];
+        kept->index = (uint16_t)i;
+        kept++->value = (int16_t)change;
     }
     return (uint32_t)(kept - list);
 }

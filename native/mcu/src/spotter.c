@@ -8,21 +8,29 @@
 
 #include <string.h>
 
-enum { WAITING = 8 };
+enum {
+    WAITING = 4,
+    STEP = DK_STRIDE * DK_HOP,                 /* samples from one frame to the next */
+    OLDER = DK_FRAME - STEP,                   /* samples of a frame that the next one has too */
+    STAYING = OLDER > STEP ? OLDER - STEP : 0, /* of these, the ones that the one after has too */
+    LEAVING = OLDER - STAYING,
+};
 
 /* All static memory of the library. */
 static struct {
     union {
         dk_work infer;
-        struct {                               /* what is needed between two inferences only */
-            float front_end[DK_ENERGIES_WORK]; /* of one frame */
+        struct {                  /* what is needed between two inferences only */
+            int16_t newest[STEP]; /* samples behind the older ones; none when a frame is done */
+            float frame[DK_FRAME], energies[DK_BANDS];
+            float front_end[DK_ENERGIES_WORK];
             dk_feature computed[DK_FRAMES * DK_FEATURES]; /* the last computed window */
         } between;
     } work;
     dk_feature features[DK_FRAMES * DK_FEATURES]; /* the ring of rows of `window`, or a clip */
     dk_window window;
-    uint8_t stream_memory[sizeof(dk_stream) + DK_ALIGN];
-    dk_stream *stream;
+    dk_stream stream;
+    int16_t older[OLDER > 0 ? OLDER : 1];
     dk_decider decider;
     float history[DK_SMOOTH_WINDOWS * DK_LABELS], scores[DK_LABELS];
     uint64_t first[DK_LABELS];
@@ -37,17 +45,16 @@ const uint32_t DK_RAM_BYTES = sizeof ram, DK_LABEL_COUNT = DK_LABELS;
 
 void dk_init(void) {
     memset(&ram, 0, sizeof ram);
-    dk_window_init(&ram.window, DK_FRAMES, dk_rule.hop, ram.features, ram.work.between.computed);
+    dk_window_init(&ram.window, DK_FRAMES, dk_rule.hop / DK_STRIDE, ram.features,
+                   ram.work.between.computed);
     ram.window.scales = dk_feature_scales;
     ram.window.reuse = dk_reuse_steps;
     ram.window.onset = dk_rule.onset;
     ram.window.outliers = dk_rule.outliers;
-    dk_stream_init(ram.stream_memory, sizeof ram.stream_memory, &dk_flash_frontend, &dk_front_end,
-                   &ram.stream);
-    ram.stream->work = ram.work.between.front_end;
+    dk_stream_start(&ram.stream, &dk_flash_frontend, &dk_front_end);
     ram.decider.rule = &dk_rule;
     ram.decider.labels = DK_LABELS;
-    ram.decider.delay = dk_front_end.smooth ? DK_HOP : 0;
+    ram.decider.delay = dk_delay(STEP, dk_front_end.smooth);
     ram.decider.history = ram.history;
     ram.decider.scores = ram.scores;
     ram.decider.first = ram.first;
@@ -88,15 +95,39 @@ static void add_row(const float *row) {
     if (dk_decider_push(&ram.decider, ram.logits, &found)) add_event(&found);
 }
 
+/* Computes the features of a frame. */
+static void add_frame(void) {
+    float *frame = ram.work.between.frame, *energies = ram.work.between.energies;
+    float row[DK_FEATURES];
+    const int16_t *newest = ram.work.between.newest;
+    for (uint32_t i = 0; i < OLDER; i++) frame[i] = (float)ram.older[i] * (1.0f / 32768.0f);
+    for (uint32_t i = 0; i < STEP; i++) frame[OLDER + i] = (float)newest[i] * (1.0f / 32768.0f);
+    memmove(ram.older, ram.older + LEAVING, STAYING * sizeof *ram.older);
+    memcpy(ram.older + STAYING, newest + STEP - LEAVING, LEAVING * sizeof *newest);
+    ram.stream.filled = OLDER;
+    dk_flash_frontend.kernels->energies(&dk_flash_frontend, frame, 1, energies,
+                                        ram.work.between.front_end);
+    if (dk_stream_finish(&ram.stream, energies, 1, row)) add_row(row);
+}
+
 void dk_push(const int16_t *samples, size_t count) {
-    float block[DK_HOP], row[DK_FEATURES];
     while (count) {
-        uint32_t part = count < DK_HOP ? (uint32_t)count : (uint32_t)DK_HOP, rows = 0;
-        for (uint32_t i = 0; i < part; i++) block[i] = (float)samples[i] * (1.0f / 32768.0f);
-        dk_stream_push(ram.stream, block, part, row, &rows); /* at most one row */
-        if (rows) add_row(row);
+        const uint32_t filled = ram.stream.filled;
+        int16_t *to;
+        uint32_t room;
+        if (filled < OLDER) {
+            to = ram.older + filled;
+            room = OLDER - filled;
+        } else {
+            to = ram.work.between.newest + (filled - OLDER);
+            room = DK_FRAME - filled;
+        }
+        const uint32_t part = count < room ? (uint32_t)count : room;
+        memcpy(to, samples, part * sizeof *samples);
         samples += part;
         count -= part;
+        ram.stream.filled += part;
+        if (ram.stream.filled == DK_FRAME) add_frame();
     }
 }
 
@@ -116,7 +147,8 @@ const float *dk_logits(void) { return ram.logits; }
 dk_borrowed dk_borrow(void) {
     dk_borrowed memory;
     dk_init();
-    memory.stream = ram.stream;
+    memory.frame = ram.work.between.frame;
+    memory.work = ram.work.between.front_end;
     memory.features = ram.features;
     return memory;
 }

@@ -33,7 +33,7 @@ from deltakwt.export.model import Export, write_file
 from deltakwt.listen.decision import POSSIBLE_WORD
 
 MAGIC, VERSION, BYTE_ORDER_MARK = b"DELTAKWT", 1, 0x01020304
-HAS_THRESHOLDS, IS_FIXED = 1, 2  # flags
+HAS_THRESHOLDS, IS_FIXED, STRIDE = 1, 2, 0x100  # flags; the last one times the stride less one
 ALIGNMENT = 64
 # magic, version, byte order, file size, CRC-32, header size
 START = struct.Struct("<8sIIQII")
@@ -83,11 +83,12 @@ def _rest(export: Export, text_size: int, offsets: list[int]) -> bytes:
     return REST.pack(
         *(c.dim, c.heads, c.mlp, c.layers, len(c.labels), c.frames, c.features),
         (0 if setting.thresholds is None else HAS_THRESHOLDS)
-        | (0 if export.scales is None else IS_FIXED),
+        | (0 if export.scales is None else IS_FIXED)
+        | STRIDE * (c.stride - 1),
         setting.front_end.floor,
         setting.front_end.quantile,
         setting.front_end.smooth,
-        *(decision.hop_frames, decision.compare_frames, decision.outliers_allowed),
+        *(decision.hop_frames, decision.rows(c.stride)[1], decision.outliers_allowed),
         *(decision.reuse, POSSIBLE_WORD, decision.off),
         *(decision.smooth, decision.patience, decision.refractory_windows),
         *(text_size, decision.unknown_bias),

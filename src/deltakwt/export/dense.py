@@ -19,7 +19,6 @@ from deltakwt.core.config import (
     CLIP_SAMPLES,
     ENERGY_FLOOR,
     FRAME_SAMPLES,
-    HOP_SAMPLES,
     LAYER_NORM_EPS,
     Config,
 )
@@ -54,7 +53,7 @@ def to_tflite(config: Config, tensors: Tensors) -> bytes:
 
     graph = _Graph(schema, tensors)
     sound = graph.tensor("sound", (1, CLIP_SAMPLES))
-    x = graph.embed(config, graph.front_end(sound))
+    x = graph.embed(config, graph.front_end(config, sound))
     for layer in range(config.layers):
         x = graph.block(config, x, f"blocks.{layer}.")
     logits = graph.head(config, x)
@@ -157,21 +156,20 @@ class _Graph:
             x, name, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias")
         )
 
-    def front_end(self, sound: int) -> int:
-        """Return features (98, 40)."""
+    def front_end(self, config: Config, sound: int) -> int:
+        """Return features (frames, 40)."""
         signal = self.reshape(sound, (1, 1, CLIP_SAMPLES, 1))
         parts = []
         for name, kernel in zip(("cosine", "sine"), np.split(dft_kernels(), 2), strict=True):
             bins = len(kernel)
             weights = self.constant(name, kernel.reshape(bins, 1, FRAME_SAMPLES, 1))
-            frames = 1 + (CLIP_SAMPLES - FRAME_SAMPLES) // HOP_SAMPLES
             part = self.add(
                 "CONV_2D",
                 [signal, weights, self.constant(f"{name}.bias", np.zeros(bins, np.float32))],
-                (1, 1, frames, bins),
+                (1, 1, config.frames, bins),
                 "Conv2D",
                 padding=self.schema.Padding.VALID,
-                strideW=HOP_SAMPLES,
+                strideW=config.hop_samples,
                 strideH=1,
                 dilationWFactor=1,
                 dilationHFactor=1,

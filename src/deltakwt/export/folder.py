@@ -132,7 +132,7 @@ def _write(export: Export, out: Path) -> None:
         "src/config.h": config_source(export),
         "src/profile.c": profile_source(export),
         "src/weights.c": weights_source(export),
-        "src/tables.c": tables_source(),
+        "src/tables.c": tables_source(export.config.hop_samples),
         "test/clips.c": clips_source(word, dense, delta),
     }
     for name, text in made.items():

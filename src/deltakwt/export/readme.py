@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 
+from deltakwt.core.config import FRAME_SAMPLES, MEL_BANDS
 from deltakwt.core.macs import shortcut_macs
 from deltakwt.export.model import GROUP, Export
 from deltakwt.export.sources import tables
@@ -26,14 +27,17 @@ class Core:
 
 
 # `make run-cortex-m7`, `run-cortex-m3` and `run-rv32` of kwt-1, profile accurate: dense, the word
-# and digital silence of the self-test (192.8, 41.3 and 7.8; 310.9, 66.2 and 15.2; 451.4, 90.0 and
-# 20.6 M instructions for 68.2, 10.4 and 1.4 M MACs).
-DSP = Core(2.83, 3.72, 0.038)  # Cortex-M4, M7, M33
-CORTEX_M3 = Core(4.56, 5.67, 0.105)
-OTHER = Core(6.62, 7.71, 0.142)  # RISC-V and others
+# and digital silence of the self-test (176.2, 36.0 and 7.1; 306.2, 64.6 and 15.1; 452.4, 88.4 and
+# 20.5 M instructions for 68.2, 10.4 and 1.4 M MACs).
+DSP = Core(2.58, 3.21, 0.038)  # Cortex-M4, M7, M33
+CORTEX_M3 = Core(4.49, 5.51, 0.106)
+OTHER = Core(6.63, 7.55, 0.144)  # RISC-V and others
+# Shorter rows need more instructions for a MAC. kwt-0, of width 32, needs 1.4 times as many dense,
+# and 1.5 times as many for a word (10.6 and 4.5 M on a Cortex-M7): the power 0.6 of the ratio.
+WIDTH = 64
 # Instructions of the front end per second of sound, from the same runs: with a floating-point unit,
 # and without.
-FRONT_END, SOFT_CORTEX_M, SOFT_RISCV = 6_931_840, 89_330_120, 173_187_242
+FRONT_END, SOFT_CORTEX_M, SOFT_RISCV = 6_920_760, 89_317_520, 173_122_692
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,12 @@ PUBLIC_BOARDS = (
 EMULATED = ("cortex-m7", "cortex-m4f", "cortex-m33", "cortex-m3", "rv32", "rv64")
 
 # Code of the library and its share of the C library: gcc 12 -O2, Cortex-M7. `make size-cortex-m7`.
-CODE_BYTES = 24_000
-STREAM_BYTES = 3_420  # struct dk_stream: a frame of samples, four rows of bands
+CODE_BYTES = 25_000
+STREAM_BYTES = 48  # struct dk_stream without rows of bands
+BAND_ROW_BYTES = 4 * MEL_BANDS
 LAYER_BYTES = 108  # struct dk_flash_layer
-OTHER_BYTES = 1_000  # decisions, events, alignment
-STACK_BYTES = 3 * 1024  # the self-test measures less than 2 KB
+OTHER_BYTES = 900  # decisions, events
+STACK_BYTES = 2 * 1024  # the self-test measures 1.1 KB
 
 
 # ---------------------------------------------------------------- memory
@@ -84,6 +89,7 @@ def flash_plan(export: Export) -> dict[str, int]:
         plan["shifts, one per row"] = c.layers * (5 * c.dim + c.mlp)
     plan["embedding, positions, last matrix"] = 2 * c.dim * (c.features + c.tokens + len(c.labels))
     plan["biases, norms"] = c.layers * (2 * (6 * c.dim + c.mlp) + LAYER_BYTES)
+    plan["powers of the softmax"] = 1 << max(layer.score_bits for layer in export.weights().layers)
     plan["front end: window, FFT, mel, DCT"] = sum(table.nbytes for table in tables().values())
     table = export.thresholds()
     if table is not None:
@@ -94,27 +100,34 @@ def flash_plan(export: Export) -> dict[str, int]:
 def ram_plan(export: Export) -> list[tuple[str, int, str]]:
     """Return (content, bytes, when it is used) for every part of the static memory."""
     c = export.config
-    columns = -(-c.tokens // GROUP) * GROUP
-    widest = max(c.mlp, columns)
-    counts = c.tokens + 2 * columns + 4 * c.dim + 4
-    return [
+    columns = -(-c.tokens // 2) * 2
+    keys, values = 2 * (c.dim * columns + GROUP), 2 * c.tokens * c.dim
+    counts = 2 * columns + 2 * c.dim + 4
+    attention = keys + values + counts + _token_bytes(export)
+    mlp = 2 * (2 * c.dim + 4 * c.mlp) + 4 * c.mlp
+    front = export.setting.front_end
+    rows = 2 * front.smooth + (front.floor > 0)
+    plan = [
         (
             f"x ({c.tokens} x {c.dim}): input of a layer, replaced row by row by its output",
             2 * c.tokens * c.dim,
             "inference",
         ),
-        ("K^, transposed", 2 * c.dim * columns, "inference"),
-        ("V^", 2 * c.tokens * c.dim, "inference"),
-        ("references and running results of one token", _state_bytes(export), "inference"),
-        ("kept differences of a row and their products", 12 * widest, "inference"),
-        ("counts", -(-counts // 4) * 4, "inference"),
+        ("K^, transposed", keys, "attention"),
+        ("V^", values, "attention"),
+        ("references and running results of one token", _token_bytes(export), "attention"),
+        ("tokens of each column, counts", counts, "attention"),
+        ("MLP, over K^ and V^: more than these", max(mlp - attention, 0), "inference"),
+        ("kept differences of a row and their products", _row_bytes(export), "inference"),
         (
             f"features ({c.frames} x {c.features}) of the newest window",
             2 * c.frames * c.features,
             "always",
         ),
-        ("state of the front end", STREAM_BYTES, "always"),
+        ("samples that the next frame needs", 2 * (FRAME_SAMPLES - c.hop_samples), "always"),
+        ("state of the front end", STREAM_BYTES + rows * BAND_ROW_BYTES, "always"),
     ]
+    return [part for part in plan if part[1]]
 
 
 def ram_bytes(export: Export) -> int:
@@ -122,12 +135,19 @@ def ram_bytes(export: Export) -> int:
     return sum(size for _, size, _ in ram_plan(export))
 
 
-def _state_bytes(export: Export) -> int:
-    """Return the size of the largest of the three sets of references."""
+def _token_bytes(export: Export) -> int:
+    """Return the size of what the attention keeps from one token to the next."""
     c = export.config
-    columns = -(-c.tokens // GROUP) * GROUP
-    attention = 2 * 6 * c.dim + c.heads * (2 * 4 * columns + 8)
-    return max(2 * 5 * c.dim, attention, 2 * (2 * c.dim + 4 * c.mlp))
+    columns, padded = -(-c.tokens // 2) * 2, -(-c.tokens // GROUP) * GROUP
+    return max(2 * 6 * c.dim + c.heads * (2 * padded + 6 * columns + 8), 2 * 5 * c.dim)
+
+
+def _row_bytes(export: Export) -> int:
+    """Return the size of the kept differences of a row and of the products that are added."""
+    c = export.config
+    term = 12 if export.kind == "int8" else 8  # products_dsp.h
+    terms = 33 if c.dim < 64 else 65
+    return 4 * c.dim + max(term * terms, 4 * (c.tokens + 1))
 
 
 # ---------------------------------------------------------------- time
@@ -136,26 +156,29 @@ def _state_bytes(export: Export) -> int:
 def inference_instructions(export: Export, macs: int, core: Core) -> float:
     """Return the estimated instructions of one inference with `macs` MACs."""
     dense = int(shortcut_macs(export.config).sum())
+    narrow: float = max(1.0, WIDTH / export.config.dim) ** 0.6
     if macs == dense:
-        return core.dense * dense
-    return core.per_mac * macs + core.per_dense_mac * dense
+        return narrow * core.dense * dense
+    return narrow * (core.per_mac * macs + core.per_dense_mac * dense)
 
 
 def hop_instructions(export: Export, macs: int, board: Board) -> float:
     """Return the estimated instructions of one hop: one inference, and the front end."""
-    seconds = export.decision.hop_frames / 100
-    return inference_instructions(export, macs, board.core) + board.front_end * seconds
+    seconds, stride = export.decision.hop_frames / 100, export.config.stride
+    return inference_instructions(export, macs, board.core) + board.front_end / stride * seconds
 
 
 def shortest_hop(export: Export, macs: int, board: Board) -> float:
-    """Return the shortest hop in seconds that a board keeps up with, in steps of 10 ms.
+    """Return the shortest hop in seconds that a board keeps up with, in whole frames.
 
     Infinite if the front end alone takes longer than the sound.
     """
-    free = 1e6 * board.clock - board.front_end
+    stride = export.config.stride
+    free = 1e6 * board.clock - board.front_end / stride
     if free <= 0:
         return inf
-    return ceil(100 * inference_instructions(export, macs, board.core) / free) / 100
+    steps = 100 * inference_instructions(export, macs, board.core) / free  # of 10 ms
+    return stride * ceil(steps / stride) / 100
 
 
 def board_row(export: Export, board: Board, macs: int) -> tuple[str, ...]:
@@ -193,7 +216,7 @@ def readme_source(export: Export, dense: int, macs: Mapping[str, int]) -> str:
 
     `dense` is the number of MACs without deltas.
     """
-    flash, ram = flash_plan(export), ram_plan(export)
+    flash, ram, stride = flash_plan(export), ram_plan(export), export.config.stride
     speech = next(iter(macs.values()))
     sounds = {"any sound, dense": dense} | (dict(macs) if export.setting.thresholds else {})
     return TEXT.format(
@@ -202,8 +225,11 @@ def readme_source(export: Export, dense: int, macs: Mapping[str, int]) -> str:
         setting=export.setting,
         thresholds=export.setting.thresholds or "none: dense",
         stabiliser=export.setting.front_end,
-        front_end=f"{FRONT_END / 1e6:.0f}",
-        soft_front_end=f"{SOFT_CORTEX_M / 1e6:.0f} M on a Cortex-M3 and {SOFT_RISCV / 1e6:.0f}",
+        front_end=f"{FRONT_END / stride / 1e6:.0f}",
+        soft_front_end=(
+            f"{SOFT_CORTEX_M / stride / 1e6:.0f} M on a Cortex-M3 and"
+            f" {SOFT_RISCV / stride / 1e6:.0f}"
+        ),
         labels=", ".join(export.config.labels),
         hop=f"{10 * export.decision.hop_frames} ms",
         flash=_rows(
@@ -237,7 +263,8 @@ def _rows(rows: Iterable[Sequence[str]]) -> str:
 TEXT = """# {name} for microcontrollers
 
 A Keyword Transformer in C11. It needs no operating system, no heap, and from the C library only
-`memcpy`, `memset`, `memmove`, `sqrtf`, `expf`, `exp` and `log`. Written by `deltakwt export`.
+`memcpy`, `memset`, `memmove`, `memcmp`, `sqrtf`, `expf`, `exp` and `log`. Written by
+`deltakwt export`.
 
 Weights: {kind}. Setting: {setting} (thresholds {thresholds}; front end {stabiliser}).
 One window every {hop}. Labels: {labels}.
@@ -277,7 +304,7 @@ gcc-riscv64-unknown-elf picolibc-riscv64-unknown-elf qemu-system-misc`.
 
 ## RAM
 
-One static block, `DK_RAM_BYTES`: about {ram_total} bytes. The stack needs 3 KB more, and a program
+One static block, `DK_RAM_BYTES`: about {ram_total} bytes. The stack needs 2 KB more, and a program
 that calls `dk_clip` 32 KB.
 
 | content | bytes | used |
@@ -286,7 +313,8 @@ that calls `dk_clip` 32 KB.
 
 All numbers have 16 bits. A token goes through attention before the next one starts, and so it does
 through the MLP: scores, softmax, heads and hidden features exist for one token only. The output of
-a layer replaces its input in place. The front end uses the memory of the inference for its FFT.
+a layer replaces its input in place, and the MLP uses the memory of K^ and V^. The front end uses
+the memory of the inference for its FFT.
 
 ## Compute
 

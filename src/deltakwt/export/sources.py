@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from deltakwt.core.config import CLIP_SAMPLES, FEATURES, FFT_SAMPLES, FRAME_SAMPLES, MEL_BANDS
 from deltakwt.core.exact_frontend import mel_weights
-from deltakwt.core.fixed_arithmetic import Ints, Norm, to_bytes
-from deltakwt.core.fixed_weights import FixedLayer
+from deltakwt.core.fixed_arithmetic import EXP2_TERMS, Ints, Norm, q15, to_bytes
+from deltakwt.core.fixed_weights import FixedLayer, FixedWeights
 from deltakwt.core.setting import ALL_SITES
 from deltakwt.export.model import Export
 from deltakwt.listen.decision import POSSIBLE_WORD, Decision
@@ -65,6 +65,11 @@ def define(name: str, values: NDArray[Any], comment: str = "") -> str:
     return f"{head} = {{ /* {comment}{shape} */\n{wrapped(numbers(values))}\n}};\n"
 
 
+def aligned(definition: str) -> str:
+    """Return the definition of an array that the engine reads as words."""
+    return definition.replace("] = {", "] DK_WORDS = {", 1)
+
+
 def string(text: str) -> str:
     """Return a C string literal of exactly this text (UTF-8); other bytes become octal escapes."""
     plain = set(range(32, 127)) - set(b'"\\?')  # ? could begin a trigraph
@@ -88,10 +93,14 @@ def config_source(export: Export) -> str:
         "DK_MLP": config.mlp,
         "DK_LAYERS": config.layers,
         "DK_LABELS": len(config.labels),
+        "DK_STRIDE": config.stride,
         "DK_FRAMES": config.frames,
         "DK_FEATURES": config.features,
+        "DK_SCORE_BITS": _score_bits(export.weights()),
         "DK_SMOOTH_WINDOWS": decision.smooth,
         "DK_HOP_MS": 10 * decision.hop_frames,
+        "DK_SMOOTHS": int(export.setting.front_end.smooth),
+        "DK_FLOORS": int(export.setting.front_end.floor > 0),
     }
     defines = [f"#define {name} {value}" for name, value in sizes.items()]
     title = f"{export.name}, {export.kind} weights, setting {export.setting}"
@@ -132,7 +141,9 @@ def profile_source(export: Export) -> str:
     on = decision.thresholds(export.config.labels)
     possible = np.where(on <= 1, POSSIBLE_WORD, 2.0)
     parts.append(f"static const float on[DK_LABELS] = {{{', '.join(map(number, on))}}};")
-    parts.append(f"const dk_decision dk_rule = {{{', '.join(_rule(decision))}}};")
+    parts.append(
+        f"const dk_decision dk_rule = {{{', '.join(_rule(decision, export.config.stride))}}};"
+    )
     biases = ", ".join(map(number, decision.biases(export.config.labels)))
     parts.append(f"const float dk_logit_biases[DK_LABELS] = {{{biases}}};")
     posteriors = ", ".join(map(number, possible))
@@ -154,10 +165,10 @@ def _formats(export: Export) -> list[str]:
     ]
 
 
-def _rule(decision: Decision) -> list[str]:
+def _rule(decision: Decision, stride: int) -> list[str]:
     """Return the members of the core's struct dk_decision, in their order."""
     return [
-        *map(str, (decision.hop_frames, decision.compare_frames, decision.outliers_allowed)),
+        *map(str, (decision.hop_frames, decision.rows(stride)[1], decision.outliers_allowed)),
         *map(number, (decision.reuse, POSSIBLE_WORD, decision.off)),
         *map(str, (decision.smooth, decision.patience, decision.refractory_windows)),
         *("on", number(decision.unknown_bias)),
@@ -172,10 +183,11 @@ def weights_source(export: Export) -> str:
     weights = export.weights()
     parts = ['/* The integers of the model. */\n#include "engine.h"\n']
     parts += [
-        define("embed", weights.embed.astype(np.int16)),
+        aligned(define("embed", paired(weights.embed.astype(np.int16)))),
         define("positions", weights.positions.astype(np.int16)),
         define("head", weights.head.astype(np.int16)),
         define("head_bias", weights.head_bias.astype(np.int32)),
+        define("dk_powers", doubled_powers(_score_bits(weights))).replace("static ", "", 1),
     ]
     layers = []
     for number_, layer in enumerate(weights.layers):
@@ -187,6 +199,29 @@ def weights_source(export: Export) -> str:
     model = f"embed, positions, head, head_bias, layers, {weights.embed_shift}"
     parts.append(f"const dk_flash_model dk_model_weights = {{{model}}};\n")
     return "\n".join(parts)
+
+
+def paired(matrix: NDArray[np.int16]) -> NDArray[np.int16]:
+    """(rows, columns) -> (rows / 2, columns, 2): two rows side by side, for products of two."""
+    rows, columns = matrix.shape
+    return np.ascontiguousarray(matrix.reshape(rows // 2, 2, columns).transpose(0, 2, 1))
+
+
+def _score_bits(weights: FixedWeights) -> int:
+    """Return the most fraction bits that the scores of a layer have."""
+    return max(layer.score_bits for layer in weights.layers)
+
+
+def doubled_powers(bits: int) -> NDArray[np.uint16]:
+    """Return 2^-f for f in steps of 2^(1 - bits), with 16 fraction bits.
+
+    It is the polynomial of the softmax, doubled: so the engine rounds with one shift and one sum.
+    """
+    f = np.arange(1 << bits - 1) << 16 - bits
+    power = np.full_like(f, EXP2_TERMS[-1])
+    for term in EXP2_TERMS[-2::-1]:
+        power = q15(power, f) + term
+    return (2 * power).astype(np.uint16)
 
 
 def _layer(layer: FixedLayer, number_: int, kind: str) -> tuple[list[str], list[str]]:
@@ -202,8 +237,8 @@ def _layer(layer: FixedLayer, number_: int, kind: str) -> tuple[list[str], list[
     for name in ("norm1", "norm2"):
         norm: Norm = getattr(layer, name)
         at = f"{name}_{number_}"
-        arrays.append(define(f"{at}_gain", norm.gain.astype(np.int16)))
-        arrays.append(define(f"{at}_bias", norm.bias.astype(np.int16)))
+        arrays.append(aligned(define(f"{at}_gain", norm.gain.astype(np.int16))))
+        arrays.append(aligned(define(f"{at}_bias", norm.bias.astype(np.int16))))
         members.append(f"{{{at}_gain, {at}_bias, DK_DIM, {norm.epsilon}u, {norm.shift}}}")
     members.append(", ".join(str(getattr(layer, name)) for name in NUMBERS))
     return arrays, members
@@ -213,7 +248,7 @@ def _matrix(name: str, matrix: Ints, kind: str) -> tuple[list[str], str]:
     if kind == "int16":
         return [define(name, matrix.astype(np.int16))], f"{{{name}, NULL}}"
     levels, shifts = to_bytes(matrix)
-    bytes_ = define(name, levels).replace("] = {", "] DK_WORDS = {", 1)
+    bytes_ = aligned(define(name, levels))
     return [bytes_, define(f"{name}_shifts", shifts)], f"{{{name}, {name}_shifts}}"
 
 
@@ -257,7 +292,7 @@ def tables() -> dict[str, NDArray[Any]]:
     }
 
 
-def tables_source() -> str:
+def tables_source(hop: int) -> str:
     """Return tables.c: the tables that the library computes at its start, as constants."""
     members = [
         f"    {{ /* {TYPES[table.dtype]} {name} */\n{wrapped(numbers(table))}\n    }},"
@@ -269,7 +304,7 @@ def tables_source() -> str:
         "const dk_frontend dk_flash_frontend = {\n    &dk_scalar,\n"
         "    {dk_flash_frontend.dct_data, DK_BANDS, DK_COEFFICIENTS, DK_DCT_STRIDE, DK_F32},\n"
         + "\n".join(members)
-        + "\n};\n"
+        + f"\n    {hop}, /* uint32_t hop */\n}};\n"
     )
 
 
