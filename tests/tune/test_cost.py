@@ -43,3 +43,19 @@ def test_a_model_is_fitted_to_an_engine() -> None:
     assert (predicted > 0).all()
     assert (fitted.factors >= 0).all()
     assert fitted.to_json()["settings"] == 12
+
+
+def test_a_model_survives_json_and_counts_tokens() -> None:
+    engine = Engine(SMALL, random_tensors(SMALL))
+    clips = np.random.default_rng(4).normal(0, 3, (2, 98, 40)).astype(np.float32)
+    fitted = cost.fit(engine, clips, count=8)
+    again = cost.CostModel.from_json(fitted.to_json())
+    kept = engine.batch(clips, cost.drawn_settings(1, 5)[0]).nonzeros
+    assert kept is not None
+    np.testing.assert_allclose(again.milliseconds(kept), fitted.milliseconds(kept), rtol=1e-3)
+    exact = cost.always_kept(SMALL)
+    nothing = np.broadcast_to(exact, (1, SMALL.layers, len(exact))).astype(np.int64)
+    tokens = cost.changed_tokens(nothing, exact, SMALL.tokens)
+    assert not tokens.any()  # the first two tokens always cost the same
+    most = cost.changed_tokens(nothing * 1000, exact, SMALL.tokens)
+    np.testing.assert_allclose(most, SMALL.layers * (SMALL.tokens - cost.EXACT), rtol=1e-3)

@@ -232,6 +232,7 @@ def test_an_unreachable_budget_names_the_nearest_settings() -> None:
         (Goals(max_loss=-1), "--max-loss -1"),
         (Goals(agree=101), "--agree 101"),
         (Goals(max_ms=0), "--max-ms 0"),
+        (Goals(max_macs=10, by_time=True), "--cost ms exclude"),
     ],
 )
 def test_goals_that_cannot_be(goals: Goals, message: str) -> None:

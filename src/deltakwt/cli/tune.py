@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,6 +38,13 @@ if TYPE_CHECKING:
     from deltakwt.tune.tuning import TuningOptions
 
 HELD_OUT = 0.3  # of the speakers, if there are no test clips
+
+
+class Cost(StrEnum):
+    """What a search saves."""
+
+    macs = "macs"
+    ms = "ms"
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,15 @@ class TuneArguments:
             help="Use at most this many milliseconds per clip on one core.",
         ),
     ] = None
+    cost: Annotated[
+        Cost,
+        typer.Option(
+            "--cost",
+            metavar="macs|ms",
+            help="Look for the fewest MACs, or the least time on this machine. With --max-ms, it is"
+            " time.",
+        ),
+    ] = Cost.macs
     agree: Annotated[
         float | None,
         typer.Option(
@@ -246,7 +263,13 @@ def _tuning_options(arguments: TuneArguments, folder: Path) -> TuningOptions:
     cost_mix = Mix.parse(given, "--cost-mix") if given else mix
     front_end = arguments.front_end or ("any" if "noise" in cost_mix.groups else "plain")
     return TuningOptions(
-        goals=Goals(arguments.max_loss, arguments.max_macs, arguments.max_ms, arguments.agree),
+        goals=Goals(
+            arguments.max_loss,
+            arguments.max_macs,
+            arguments.max_ms,
+            arguments.agree,
+            arguments.cost is Cost.ms,
+        ),
         mix=mix,
         cost_mix=cost_mix,
         sites=parse_sites(arguments.sites),

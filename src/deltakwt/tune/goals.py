@@ -43,6 +43,7 @@ class Goals:
     max_macs: float | None = None  # percent of the whole model
     max_ms: float | None = None  # per clip
     agree: float | None = None  # percent of clips with the dense model's answer
+    by_time: bool = False  # cost is time even without a limit of it
 
     def __bool__(self) -> bool:
         return any(v is not None for v in (self.max_loss, self.max_macs, self.max_ms, self.agree))
@@ -50,7 +51,7 @@ class Goals:
     @property
     def cost(self) -> str:
         """The measure of cost: "macs" or "ms"."""
-        return "macs" if self.max_ms is None else "ms"
+        return "ms" if self.by_time or self.max_ms is not None else "macs"
 
     @property
     def loss_limit(self) -> float | None:
@@ -74,6 +75,8 @@ class Goals:
             raise DeltakwtError(f"--agree {self.agree:g}: must be a percentage up to 100")
         if self.max_loss is not None and not 0 <= self.max_loss < 100:
             raise DeltakwtError(f"--max-loss {self.max_loss:g}: must be 0 to 100 points")
+        if self.max_macs is not None and self.by_time:
+            raise DeltakwtError("--max-macs and --cost ms exclude each other; give one of them")
         if self.max_ms is not None and not self.max_ms > 0:
             raise DeltakwtError(f"--max-ms {self.max_ms:g}: must be above 0")
         least = 100 * fewest_macs(config).sum() / dense_macs(config).sum()

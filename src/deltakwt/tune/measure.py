@@ -27,7 +27,7 @@ Z_ONE_SIDED = 1.644854  # one-sided 95%
 RESAMPLES = 20_000
 POINTS_PER_NAT = 45.0  # points of accuracy that KWT-1 loses per nat of mean divergence
 TIMED_CLIPS = 64
-COST_CLIPS = 16  # of the fit of a cost model
+COST_CLIPS = 4  # of each group, for the fit of a cost model
 
 Interval = tuple[float, float]
 Floats = NDArray[np.float64]
@@ -100,7 +100,7 @@ class Measurement:
     weight: Floats  # (n,) in accuracy; sums to 1
     cost_weight: Floats  # (n,) in cost; sums to 1
     groups: NDArray[np.int64]  # (n,)
-    ms: float | None = None  # per clip, one core, features to logits
+    ms: float | None = None  # per clip, one core, features to logits, by the cost model
     distance: Floats | None = None  # (n,) of the logits from the dense ones on the same features
 
     def __len__(self) -> int:
@@ -254,20 +254,16 @@ class Evaluator:
         pool: Pool,
         mix: Mix,
         cost_mix: Mix | None = None,
-        timed: bool = False,
     ) -> None:
-        """With `timed`, searches predict the time of a clip, and full measurements measure it."""
         self.config, self.engine, self.pool = config, engine, pool
-        self.mix, self.cost_mix, self.timed = mix, cost_mix or mix, timed
+        self.mix, self.cost_mix = mix, cost_mix or mix
         features = pool.features(engine, PLAIN)
         self.dense = _log_softmax(engine.batch(features).logits)  # (n, labels)
         self._dense: dict[FrontEndSetting, Floats] = {PLAIN: self.dense}
         answers = self.dense.argmax(axis=1)
         self.targets = pool.targets if pool.labelled else answers
         self.dense_right = answers == self.targets
-        self.cost: CostModel | None = None
-        if timed:
-            self.cost = fit(engine, np.ascontiguousarray(features[pool.window(COST_CLIPS)]))
+        self.cost: CostModel | None = None  # with one, measurements have the predicted time
         rows = np.arange(len(pool))
         self.dense_error = 1 - np.exp(self.dense[rows, self.targets])
 
@@ -296,7 +292,7 @@ class Evaluator:
             self.pool.weights(self.mix, chosen),
             cost_weight,
             self.pool.groups[chosen],
-            self._predicted(batch, chosen) if self.cost and count else self._measured(setting),
+            self._predicted(batch, chosen) if self.cost else None,
             self._distance(logs, setting.front_end, chosen) if distance else None,
         )
 
@@ -320,15 +316,21 @@ class Evaluator:
         assert percent is not None
         return percent
 
+    def fit_cost(self) -> None:
+        """Fit a cost model to clips of every group that costs."""
+        features = self.pool.features(self.engine, PLAIN)
+        clips = [
+            np.flatnonzero(self.pool.groups == GROUPS.index(group))[:COST_CLIPS]
+            for group in self.cost_mix.groups
+        ]
+        self.cost = fit(self.engine, np.ascontiguousarray(features[np.concatenate(clips)]))
+
     def _predicted(self, batch: Batch, chosen: NDArray[np.int64]) -> float:
         """Return the time of a clip of the cost mix by the cost model."""
         assert self.cost is not None
         assert batch.nonzeros is not None
         weights = self.pool.weights(self.cost_mix, chosen)
         return float(self.cost.milliseconds(batch.nonzeros) @ weights)
-
-    def _measured(self, setting: Setting) -> float | None:
-        return self.milliseconds(setting) if self.timed else None
 
     def milliseconds(self, setting: Setting = DENSE) -> float:
         """Return the time of a clip of the cost mix on one core, from features to logits."""

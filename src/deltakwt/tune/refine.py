@@ -1,8 +1,9 @@
 """Stage 2: one threshold per site and layer.
 
-At the best setting of a given cost, the loss per saved MAC is the same wherever a MAC is saved
-(the Lagrangian condition). So, from a setting with one threshold per site, thresholds that save
-much for little loss are raised and the others are lowered, while the cost goes down step by step.
+At the best setting of a given cost, the loss per saved MAC (or microsecond) is the same wherever it
+is saved (the Lagrangian condition). So, from a setting with one threshold per site, thresholds that
+save much for little loss are raised and the others are lowered, while the cost goes down step by
+step.
 Each step is a point of the front.
 
 What a threshold loses and saves is found by a screening experiment: all thresholds are moved up or
@@ -38,7 +39,7 @@ MAX_STEPS = 40
 SHAPES = 3  # level, tilt and bend of a site over the layers
 COST_CORRECTIONS = 2  # per step
 CAREFUL_FACTORS = (0.2, 0.3, 0.42, 0.55, 0.65, 0.73, 0.81, 0.9)
-BETWEEN_STEPS = 2  # settings interpolated between two steps
+BETWEEN_STEPS = 5  # settings interpolated between two steps
 
 
 def threshold_table(setting: Setting, layers: int) -> Table:
@@ -62,9 +63,9 @@ class Slopes:
     """The effect of raising each threshold by the factor NUDGE, averaged over the others."""
 
     loss: Table  # mean distance of the logits from the dense ones
-    saving: Table  # percent of the model's MACs
+    saving: Table  # of the cost
     noise: float  # standard error of an entry of `loss`
-    cost: float  # percent of the model's MACs
+    cost: float  # see `cost_to_save`
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -85,6 +86,13 @@ class Slopes:
             return self
         loss, saving = (self.loss + before.loss) / 2, (self.saving + before.saving) / 2
         return Slopes(loss, saving, (self.noise + before.noise) / 2 / 2**0.5, self.cost)
+
+
+def cost_to_save(evaluator: Evaluator, measurement: Measurement) -> float:
+    """Return percent of the MACs, or milliseconds without those that every setting needs."""
+    if evaluator.cost is None or measurement.ms is None:
+        return measurement.macs
+    return measurement.ms - evaluator.cost.constant
 
 
 def hadamard(order: int) -> NDArray[np.int64]:
@@ -145,14 +153,15 @@ def slopes(
         runs.append(evaluator.measure(with_table(setting, nudged), count, turn, distance=True))
         progress(len(runs), order)
     losses = signs.T @ [run.logit_distance for run in runs] / order
-    costs = signs.T @ [run.macs for run in runs] / order
+    costs = signs.T @ [cost_to_save(evaluator, run) for run in runs] / order
     # A direction has as many entries as layers, of mean square one: the projection's norm.
     each = directions * (shapes**0.5 / (directions**2).sum(axis=(1, 2)))[:, None, None]
     loss = np.tensordot(losses[1 : number + 1], each, 1)
     saving = -np.tensordot(costs[1 : number + 1], each, 1)
     unused = losses[number + 1 :]  # columns without a direction contain only noise
     noise = float(np.sqrt((unused**2).mean() * shapes / len(table))) if len(unused) else 0.0
-    return Slopes(loss, saving, noise, evaluator.measure(setting, count, turn).macs)
+    cost = cost_to_save(evaluator, evaluator.measure(setting, count, turn))
+    return Slopes(loss, saving, noise, cost)
 
 
 def moved(setting: Setting, found: Slopes, target: float) -> Setting:
@@ -184,7 +193,7 @@ def with_cost(
     table = threshold_table(setting, evaluator.config.layers)
     steepness = found.saving.sum() / log(NUDGE)
     for _ in range(COST_CORRECTIONS):
-        over = evaluator.measure(setting, count, turn).macs - target
+        over = cost_to_save(evaluator, evaluator.measure(setting, count, turn)) - target
         table = np.where(
             found.saving > 0, table * np.exp(np.clip(over / steepness, -0.3, 0.3)), table
         )

@@ -217,11 +217,11 @@ def searched_front(study: optuna.Study) -> list[Setting]:
 def knees(study: optuna.Study, most: int) -> list[Setting]:
     """Return where the refinement starts: the best settings of different front ends, best first.
 
-    The best is the knee of the front, where one point of loss saves a factor of e in MACs.
+    The best is the knee of the front, where one point of loss saves a factor of e in cost.
     """
 
     def knee(trial: optuna.trial.FrozenTrial) -> float:
-        return float(trial.values[0] + log(trial.user_attrs["macs"]))
+        return float(trial.values[0] + log(trial.values[1]))
 
     best: dict[str, Setting] = {}
     for trial in sorted(complete(study), key=knee):

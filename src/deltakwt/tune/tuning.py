@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 WALKS = 2  # refinements, from the best settings of as many front ends
 HEADROOM = 1.5  # a walk continues to this multiple of the largest loss that a goal allows
+COST_MODEL = "cost model"  # the attribute of the study
 WORST_LOSS = 10.0  # points, where no goal limits the loss
 
 StageProgress = Callable[[str], AbstractContextManager[Progress]]  # by the name of a stage
@@ -72,7 +73,8 @@ class TuningOptions:
         """The goals of each profile to be made."""
         if self.goals:
             return {self.name: self.goals}
-        return {name: Goals(max_loss=loss) for name, loss in NAMED.items()}
+        by_time = self.goals.by_time
+        return {name: Goals(max_loss=loss, by_time=by_time) for name, loss in NAMED.items()}
 
     @property
     def worst_loss(self) -> float:
@@ -120,8 +122,7 @@ def fingerprint(model: Model) -> str:
 
 def make_evaluator(model: Model, pool: Pool, options: TuningOptions) -> Evaluator:
     """Return the evaluator of the search."""
-    timed = options.goals.cost == "ms"
-    return Evaluator(model.config, model.engine, pool, options.mix, options.cost_mix, timed)
+    return Evaluator(model.config, model.engine, pool, options.mix, options.cost_mix)
 
 
 def run_search(
@@ -141,9 +142,28 @@ def run_search(
         options.goals.cost,
         options.worst_loss,
     )
+    find_cost(study, evaluator, options)
     with progress("search") as report:
         search(study, options.storage, evaluator, stage, report)
     return study
+
+
+def find_cost(study: optuna.Study, evaluator: Evaluator, options: TuningOptions) -> None:
+    """Give the evaluator the study's cost model. The first one to need it fits it.
+
+    Costs of one study must be comparable, whenever and wherever its trials ran.
+    """
+    if options.goals.cost != "ms":
+        return
+    with database(options.storage):
+        known = study.user_attrs.get(COST_MODEL)
+    if known is None:
+        evaluator.fit_cost()
+        assert evaluator.cost is not None
+        with database(options.storage):
+            study.set_user_attr(COST_MODEL, evaluator.cost.to_json())
+    else:
+        evaluator.cost = CostModel.from_json(known)
 
 
 def tune(
@@ -217,8 +237,8 @@ def refine(
 def far_enough(evaluator: Evaluator, setting: Setting, options: TuningOptions) -> bool:
     """Return whether a walk has passed every goal."""
     measured = evaluator.measure(setting, options.clips)
-    limit = options.goals.max_macs
-    cheap = limit is not None and measured.macs < 0.9 * limit
+    limit = options.goals.cost_limit
+    cheap = limit is not None and cost_of(measured, options.goals.cost) < 0.9 * limit
     return measured.search_loss > options.worst_loss or cheap
 
 
