@@ -3,6 +3,7 @@ import { PRODUCTS, SITES, thresholdTable } from "./setting.js";
 
 const SECOND = 16000;
 const FEATURES = 40;
+const STEPS = 98; // frames of one second, if there is one every 10 ms
 
 /** The module for every browser with SIMD, and the one for relaxed SIMD. */
 export const MODULES = ["deltakwt.wasm", "deltakwt-relaxed.wasm"];
@@ -28,7 +29,8 @@ export class Engine {
     this.#bytes(at, file.length).set(file);
     this.#check(this.wasm.open_model(at, file.length));
     const [dim, heads, mlp, layers, labels, frames] = this.#words(this.wasm.config(), 7);
-    this.config = { dim, heads, mlp, layers, labels, frames, tokens: frames + 1 };
+    const stride = Math.round(STEPS / frames); // steps of 10 ms from one frame to the next
+    this.config = { dim, heads, mlp, layers, labels, frames, stride, tokens: frames + 1 };
     this.arithmetic = this.wasm.is_fixed() ? "fixed" : "float";
     this.hop = this.#words(this.wasm.decision(), 1)[0];
     this.#step = this.wasm.window_step();

@@ -96,7 +96,8 @@ export type ModelSource = string | URL | ArrayBuffer | ArrayBufferView;
 export class Spotter {
   readonly document: ModelDocument;
   readonly labels: string[];
-  readonly config: { dim: number; heads: number; mlp: number; layers: number; labels: number; frames: number; tokens: number };
+  /** `stride`: steps of 10 ms from one frame to the next. */
+  readonly config: { dim: number; heads: number; mlp: number; layers: number; labels: number; frames: number; stride: number; tokens: number };
   /** Seconds from one window to the next. */
   readonly hop: number;
   readonly denseMacs: number;

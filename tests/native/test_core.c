@@ -124,15 +124,17 @@ static void test_model(const dk_config *c, int is_half) {
     free(features), free(theta), free(dense), free(other);
 }
 
-static void test_front_end(dk_isa isa, const dk_front_end_setting *setting) {
+static void test_front_end(dk_isa isa, uint32_t stride, const dk_front_end_setting *setting) {
     enum { SAMPLES = 5000 };
     float *audio = (float *)malloc(SAMPLES * sizeof *audio);
     for (int i = 0; i < SAMPLES; i++) audio[i] = uniform() / 4.0f;
     void *memory = malloc(dk_frontend_size()), *state = malloc(dk_stream_size());
     const dk_frontend *frontend;
     dk_stream *stream;
-    CHECK(dk_frontend_init(memory, dk_frontend_size(), isa, &frontend) == DK_OK, "init");
-    uint32_t frames = dk_frames(SAMPLES), rows = 0;
+    CHECK(dk_frontend_init_stride(memory, dk_frontend_size(), isa, stride, &frontend) == DK_OK,
+          "init");
+    uint32_t frames = dk_frontend_frames(frontend, SAMPLES), rows = 0;
+    CHECK(frames == 1 + (SAMPLES - DK_FRAME) / (stride * DK_HOP), "%u frames", frames);
     size_t scratch_size = dk_features_scratch_size(frames);
     void *scratch = malloc(scratch_size);
     float *clip = (float *)malloc(frames * DK_COEFFICIENTS * sizeof *clip);
@@ -280,6 +282,13 @@ static void test_refusals(void) {
     CHECK(dk_run(model, features, NULL, scratch, scratch_size, NULL, NULL) == DK_BAD_ARGUMENT, "-");
     features[1] = INFINITY;
     CHECK(dk_run(model, features, NULL, scratch, scratch_size, logits, NULL) == DK_BAD_VALUE, "-");
+    const dk_frontend *frontend;
+    void *tables = malloc(dk_frontend_size());
+    for (uint32_t stride = 0; stride <= DK_MOST_STRIDE + 1; stride += DK_MOST_STRIDE + 1)
+        CHECK(dk_frontend_init_stride(tables, dk_frontend_size(), DK_SCALAR, stride, &frontend) ==
+                  DK_BAD_ARGUMENT,
+              "stride %u", stride);
+    free(tables);
     free(memory), free(scratch);
     free_weights(&w);
 }
@@ -293,9 +302,11 @@ int main(void) {
     const dk_front_end_setting smooth = {1, 0.0, 0.2}, floored = {1, 2.0, 0.2};
     for (int isa = 0; isa < DK_ISAS; isa++) {
         if (!dk_isa_available((dk_isa)isa)) continue;
-        test_front_end((dk_isa)isa, NULL);
-        test_front_end((dk_isa)isa, &smooth);
-        test_front_end((dk_isa)isa, &floored);
+        for (uint32_t stride = 1; stride <= DK_MOST_STRIDE; stride++) {
+            test_front_end((dk_isa)isa, stride, NULL);
+            test_front_end((dk_isa)isa, stride, &smooth);
+            test_front_end((dk_isa)isa, stride, &floored);
+        }
         test_stream_runner((dk_isa)isa);
         printf("%s checked\n", dk_isa_name((dk_isa)isa));
     }

@@ -13,11 +13,13 @@ from shutil import which
 import numpy as np
 import pytest
 import soundfile
+from stride_models import SETTING, every_second_frame, strided
 
 from deltakwt.audio import read_clip
 from deltakwt.cli import build
 from deltakwt.cli.running import run as run_command
 from deltakwt.core.config import Config
+from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.fixed_scales import calibrate
 from deltakwt.core.model import Model, load
@@ -127,6 +129,26 @@ def test_logits_have_the_bits_of_python(
 ) -> None:
     model = load(trained, arithmetic=arithmetic)
     exported = export_file(trained, tmp_path / "model.bin", weights)
+    assert_logits_have_the_bits(model, decision_of(model), exported, prefix, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["f32", "int16"])
+def test_logits_of_a_model_with_a_stride_have_the_bits_of_python(
+    kind: str, prefix: Path, tmp_path: Path
+) -> None:
+    known, scales = every_second_frame("kwt-0")
+    config, tensors, decision = known.config, known.tensors, Decision(hop=0.06, unknown_bias=0.5)
+    given = {"config": config, "tensors": tensors, "setting": SETTING, "decision": decision}
+    export = small(**given, kind=kind, scales=None if kind == "f32" else scales)
+    write_model_file(export, tmp_path / "model.bin")
+    model = Model(config, Engine(config, tensors) if kind == "f32" else export.engine())
+    model.setting = SETTING
+    assert_logits_have_the_bits(model, decision, tmp_path / "model.bin", prefix, tmp_path)
+
+
+def assert_logits_have_the_bits(
+    model: Model, decision: Decision, exported: Path, prefix: Path, tmp_path: Path
+) -> None:
     source = PROJECT / "tests" / "native" / "print_logits.c"
     program = compile_with_pkg_config(prefix, source, tmp_path / "print_logits")
     for clip in ("yes", "no", "marvin", "silence"):
@@ -139,7 +161,7 @@ def test_logits_have_the_bits_of_python(
         }
         sound = samples.astype(np.float32) / 32768
         np.testing.assert_array_equal(bits["clip"], model.classify(sound).logits)
-        runner = StreamRunner(model, model.setting, decision_of(model), every_window=False)
+        runner = StreamRunner(model, model.setting, decision, every_window=False)
         stream = runner.push(np.concatenate([sound, sound]))
         np.testing.assert_array_equal(bits["stream"], stream[-1])
 
@@ -178,6 +200,16 @@ def test_the_file_is_as_documented() -> None:
     np.testing.assert_array_equal(np.frombuffer(data, "<f4", embed.size, weights), embed.ravel())
 
 
+def test_the_file_holds_the_stride() -> None:
+    config = strided(2)
+    data = model_file(small(config=config, tensors=random_tensors(config)))
+    assert struct.unpack_from("<8I", data, 32) == (16, 2, 24, 2, 12, 49, 40, 0x101)
+    assert struct.unpack_from("<3I", data, 80)[1:] == (10, 18)  # steps of 10 ms, frames
+    odd = small(config=config, tensors=random_tensors(config), decision=Decision(hop=0.05))
+    with pytest.raises(DeltakwtError, match="hop = 0.05: must be a multiple of 0.02"):
+        model_file(odd)
+
+
 def test_text_that_c_would_refuse_is_refused(tmp_path: Path) -> None:
     odd = Config(8, 2, 12, 2, labels=("a\nb", "c"))
     with pytest.raises(DeltakwtError, match="control character"):
@@ -207,7 +239,8 @@ def test_2000_changed_files_are_refused_or_run(tmp_path: Path) -> None:
     program = tmp_path / "fuzz"
     fuzz = PROJECT / "tests" / "native" / "fuzz_model.c"
     run("cc", *flags, f"-I{native}/include", *sources, fuzz, "-lm", "-o", program)
-    for export in (small(), small_integers()):
+    halved = small(config=strided(2), tensors=random_tensors(strided(2)))
+    for export in (small(), small_integers(), halved):
         write_model_file(export, tmp_path / "small.bin")
         printed = run(program, tmp_path / "small.bin", 2000)
         assert printed.endswith("of 2000 ran, 0 failures\n")

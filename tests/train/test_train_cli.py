@@ -87,6 +87,11 @@ def test_a_source_is_stated_and_described(
         (["--data", "DATA", "--words", "low", "--rooms", "nowhere"], "nowhere: no such folder"),
         (["--data", "DATA", "--words", "low", "--hints", "kwt-3"], "must be narrower"),
         (["--data", "DATA", "--words", "low", "--layerwise", "0.5"], "exactly one --teacher"),
+        (["--data", "DATA", "--words", "low", "--stride", "4"], "--stride 4: must be 1 to 3"),
+        (
+            ["--data", "DATA", "--size", "kwt-3", "--stride", "2", "--hints", "kwt-1"],
+            "--hints: the model has a stride of 1, the one to train 2",
+        ),
         (
             ["--data", "DATA", "--words", "low", "--device", "abacus"],
             "--device abacus: not",

@@ -20,15 +20,17 @@ import soundfile
 from conftest import CLIPS, PROJECT
 from numpy.typing import NDArray
 from safetensors.numpy import save
+from stride_models import every_second_frame
 
 from deltakwt.cli.export import export
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model, load
-from deltakwt.export.web import HEAD, MAGIC
-from deltakwt.listen.decision import Event, smooth_stream
+from deltakwt.export.model import Export
+from deltakwt.export.web import HEAD, MAGIC, write_web_model
+from deltakwt.listen.decision import Decision, Event, smooth_stream
 from deltakwt.listen.runner import StreamRunner
-from deltakwt.listen.spotter import decision_of
-from deltakwt.weights.folder import load_weights
+from deltakwt.listen.spotter import decision_of, spot
+from deltakwt.weights.folder import load_profiles, load_weights
 from deltakwt.weights.registry import resolve
 
 WEB = PROJECT / "web"
@@ -176,6 +178,21 @@ def test_node_hears_the_same_words_in_floats(
     assert [one["label"] for one in found("EVENTS", printed)] == [one.label for one in spotted]
     for one, event in zip(found("EVENTS", printed), spotted, strict=True):
         assert one["time"] == pytest.approx(event.time, abs=0.101)
+
+
+def test_node_finds_what_python_finds_with_a_stride(stream: Path, tmp_path: Path) -> None:
+    weights, scales = every_second_frame("kwt-0")
+    config, decision = weights.config, Decision(hop=0.06, smooth=3, on=0.5, off=0.25)
+    setting = load_profiles(resolve("kwt-0")).setting(None)
+    made = Export("half", config, weights.tensors, "int16", setting, decision, scales)
+    write_web_model(made, load_profiles(resolve("kwt-0")), tmp_path / "half.dkw")
+    printed = run_node(tmp_path / "half.dkw", stream)
+    model, sound = Model(config, made.engine()), samples_of(stream)
+    spotted = spot(model, sound, 16_000, setting=setting, decision=decision)
+    assert len(spotted.events) > 1
+    assert_same_events(found("EVENTS", printed), spotted.events)
+    logits = np.array(found("LOGITS", printed), np.float32)
+    np.testing.assert_array_equal(logits, model(sound[:16_000], 16_000, setting=setting).logits)
 
 
 def test_the_download_is_small(web_model: Path) -> None:

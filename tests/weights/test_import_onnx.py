@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import deltakwt
-from deltakwt.core.config import Config
+from deltakwt.core.config import STRIDES, Config, frames_of
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.weights.folder import random_tensors
 from deltakwt.weights.importing import import_model
@@ -21,11 +22,13 @@ onnx: Any = pytest.importorskip("onnx", reason="needs onnx: pip install 'deltakw
 SMALL = Config(dim=32, heads=2, mlp=48, layers=3)
 
 
-def test_our_own_graph_comes_back_unchanged(tmp_path: Path) -> None:
-    tensors = random_tensors(SMALL, seed=3)
-    (tmp_path / "kwt.onnx").write_bytes(to_onnx(SMALL, tensors))
+@pytest.mark.parametrize("stride", STRIDES.values())
+def test_our_own_graph_comes_back_unchanged(stride: int, tmp_path: Path) -> None:
+    config = replace(SMALL, frames=frames_of(stride), stride=stride)
+    tensors = random_tensors(config, seed=3)
+    (tmp_path / "kwt.onnx").write_bytes(to_onnx(config, tensors))
     found = import_model(tmp_path / "kwt.onnx", tmp_path / "model").weights
-    assert found.config == SMALL
+    assert found.config == config
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(found.tensors[name], tensor, err_msg=name)
 

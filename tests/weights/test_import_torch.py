@@ -144,7 +144,7 @@ UNFIT: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     ),
     "other frames": (
         lambda: (
-            Encoder().state_dict() | {"input_embeddings.0.pos_encoding": torch.zeros(1, 50, DIM)}
+            Encoder().state_dict() | {"input_embeddings.0.pos_encoding": torch.zeros(1, 51, DIM)}
         ),
         "no position embedding (99, width)",
     ),

@@ -176,7 +176,7 @@ export class Explain {
     drawWave(context, this.record.second(this.event.window), 16000, 0, 1, first, 0, width - first, wave - 6, colours.wave);
     drawBytes(context, bytes, tokens, layers, colourMap(), 0, wave, width, height - wave, false);
     this.parts.tokens.setAttribute("aria-label", `Kept deltas of ${tokens} tokens in ${layers} layers.`);
-    this.parts.tokensText.textContent = `From left to right the ${tokens} tokens (class token and 10 ms steps), from top to bottom the ${layers} layers. The more a token stands out, the more of it was computed; the others hardly differ from the one before.`;
+    this.parts.tokensText.textContent = `From left to right the ${tokens} tokens (class token and ${10 * this.spotter.config.stride} ms steps), from top to bottom the ${layers} layers. The more a token stands out, the more of it was computed; the others hardly differ from the one before.`;
   }
 
   async #limits(run) {

@@ -103,7 +103,7 @@ async function begin(isLive) {
   record = null;
   await spotter.reset();
   if (mine !== job) return 0;
-  record = new Record(isLive);
+  record = new Record(isLive, spotter.config.stride);
   $("words").replaceChildren(make("li", { className: "empty" }, "No word yet."));
   timeline.show(record, timeline.about);
   grid.show(null);

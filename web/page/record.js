@@ -12,8 +12,10 @@ for (let band = 0; band < BANDS; band++)
     INVERSE[band * COEFFICIENTS + c] = (c ? 1 : 0.5) * Math.cos((Math.PI * (2 * (2 * band + 0.5) + 1) * c) / 160) * (2 / Math.sqrt(160));
 
 export class Record {
-  constructor(isLive) {
+  /** `stride`: steps of 10 ms from one row of features to the next. */
+  constructor(isLive, stride) {
     this.isLive = isLive;
+    this.stride = stride;
     this.sound = new Float32Array(16 * RATE);
     this.samples = 0;
     this.mel = new Uint8Array(16 * 100 * BANDS);
@@ -48,9 +50,12 @@ export class Record {
     this.windows.push(window);
     this.macs += window.macsPercent;
     this.computed += window.computed ? 1 : 0;
-    const rows = window.features.length / COEFFICIENTS;
-    const first = Math.round(window.start * 100) + 98 - rows;
-    for (let i = 0; i < rows; i++) this.#addRow(first + i, window.features.subarray(i * COEFFICIENTS, (i + 1) * COEFFICIENTS));
+    const steps = (window.features.length / COEFFICIENTS) * this.stride;
+    const first = Math.round(window.start * 100) + this.stride * Math.ceil(98 / this.stride) - steps;
+    for (let i = 0; i < steps; i++) {
+      const row = Math.floor(i / this.stride);
+      this.#addRow(first + i, window.features.subarray(row * COEFFICIENTS, (row + 1) * COEFFICIENTS));
+    }
   }
 
   #addRow(frame, row) {

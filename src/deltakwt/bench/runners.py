@@ -34,7 +34,7 @@ PROBE_SECONDS = 300.0  # torch compiles C++ first
 
 @dataclass(frozen=True)
 class Runner:
-    """One way to get from features (98, 40), or audio (16000,), to logits (labels,)."""
+    """One way to get from features (frames, 40), or audio (16000,), to logits (labels,)."""
 
     engine: str
     input: str  # features or audio

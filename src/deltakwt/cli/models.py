@@ -233,7 +233,7 @@ def import_file(
         typer.Option(
             metavar="FILE",
             help="Compare with the logits that the model's own code gives: a .pt or .safetensors"
-            " file with features (n, 98, 40) and logits (n, labels).",
+            " file with features (n, frames, 40) and logits (n, labels).",
         ),
     ] = None,
     table_: Annotated[

@@ -15,7 +15,7 @@ import typer
 from deltakwt.cli.common import print_json, say
 from deltakwt.cli.options import with_options
 from deltakwt.cli.train_options import TrainArguments
-from deltakwt.core.config import KEYWORDS, SILENCE, SIZES, UNKNOWN, Config
+from deltakwt.core.config import KEYWORDS, SILENCE, SIZES, UNKNOWN, Config, frames_of
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.text import one_line, printable
 
@@ -78,7 +78,8 @@ def make_plan(options: TrainArguments, start: str | None) -> Plan:
     labels = base.labels if base else (SILENCE, UNKNOWN, *KEYWORDS)
     if options.words is not None:
         labels = (SILENCE, UNKNOWN, *_words(options.words))
-    shape = _shape(options, base)
+    size = _size(options, base)
+    shape = plans.shape_of(size)
     folders = [*(options.data or []), *([options.out / "synth"] if options.synth else [])]
     chosen: dict[str, Any] = {
         "data": tuple(map(str, folders)),
@@ -89,8 +90,9 @@ def make_plan(options: TrainArguments, start: str | None) -> Plan:
         "hints": options.hints,
         "hint_until": options.hint_until,
         "shape": shape,
+        "stride": size.stride,
         "labels": labels,
-        "layerwise": _layerwise(options, start, shape),
+        "layerwise": _layerwise(options, start, size),
         "delta": _thresholds(options.delta, start),
         "mac_penalty": options.mac_penalty,
         "epochs": options.epochs,
@@ -133,28 +135,33 @@ def _config(name: str) -> Config:
     return load_weights(resolve(name)).config
 
 
-def _shape(options: TrainArguments, base: Config | None) -> tuple[int, int, int, int]:
-    """Return the shape of --shape, of --size, of the model to continue from, or of kwt-1."""
-    from deltakwt.train.plan import parse_shape, shape_of
+def _size(options: TrainArguments, base: Config | None) -> Config:
+    """Return the shape of --shape, of --size, of the model to continue from, or of kwt-1.
 
-    if options.shape:
-        return parse_shape(options.shape)
-    if options.size is None:
-        return shape_of(base or SIZES["kwt-1"])
-    if options.size not in SIZES:
+    --stride replaces its stride.
+    """
+    from deltakwt.train.plan import check_stride, parse_shape
+
+    if options.size is not None and options.size not in SIZES:
         raise DeltakwtError(f"--size {options.size}: the sizes are {', '.join(SIZES)}")
-    return shape_of(SIZES[options.size])
+    if options.shape:
+        size = Config(*parse_shape(options.shape))
+    else:
+        size = SIZES[options.size] if options.size else base or SIZES["kwt-1"]
+    stride = size.stride if options.stride is None else check_stride(options.stride)
+    return replace(size, stride=stride, frames=frames_of(stride))
 
 
-def _layerwise(options: TrainArguments, start: str | None, shape: tuple[int, ...]) -> float:
+def _layerwise(options: TrainArguments, start: str | None, size: Config) -> float:
     """Return the part of layer-wise distillation; by default, where it fits."""
-    from deltakwt.train.plan import LAYERWISE_PART, shape_of
+    from deltakwt.train.plan import LAYERWISE_PART
+    from deltakwt.train.training import same_body
 
     if options.layerwise is not None:
         return options.layerwise
     teachers = options.teacher or []
     fits = len(teachers) == 1 and not (start or options.grow or options.speech or options.hints)
-    return LAYERWISE_PART if fits and shape_of(_config(teachers[0])) == shape else 0.0
+    return LAYERWISE_PART if fits and same_body(_config(teachers[0]), size) else 0.0
 
 
 def _thresholds(text: str, start: str | None) -> str:

@@ -72,6 +72,15 @@ class TrainArguments:
             help="Train this shape instead of a size: DIM,HEADS,MLP,LAYERS.",
         ),
     ] = ""
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            "--stride",
+            metavar="N",
+            help="Take one token per N times 10 ms of sound; 2 halves the tokens. Default: that of"
+            " the size or of the model to start from, otherwise 1.",
+        ),
+    ] = None
     words: Annotated[
         str | None,
         typer.Option(

@@ -121,7 +121,7 @@ class Engine:
         self.config = config
         self.name = name
         self.isa = choose_isa(isa)
-        self.frontend = FrontEnd(self.isa)
+        self.frontend = FrontEnd(self.isa, config.stride)
         self._last: tuple[Thresholds | None, Floats | None] = (None, None)
         with native_errors(name):
             self._native = _native.Model(model_sizes(config), _ordered(config, tensors), self.isa)
@@ -197,7 +197,7 @@ class Engine:
         setting: Setting = DENSE,
         threads: int = 0,
     ) -> Batch:
-        """Run many clips: audio (n, 16000), or features (n, 98, 40), on `threads` threads.
+        """Run many clips: audio (n, 16000), or features (n, frames, 40), on `threads` threads.
 
         0 threads means one per core. If the system refuses a thread, fewer are used. The
         front end of the setting applies to audio only.

@@ -109,9 +109,9 @@ def magnitudes(re: Floats, im: Floats) -> Floats:
     return out
 
 
-def mel_energies(audio: Floats) -> Floats:
+def mel_energies(audio: Floats, stride: int = 1) -> Floats:
     """Return mel magnitudes (frames, 80) of samples (n,) in [-1, 1]."""
-    frames = sliding_window_view(audio, FRAME_SAMPLES)[::HOP_SAMPLES]
+    frames = sliding_window_view(audio, FRAME_SAMPLES)[:: stride * HOP_SAMPLES]
     hann = 0.5 - 0.5 * np.cos(2.0 * pi * np.arange(FRAME_SAMPLES) / FRAME_SAMPLES)
     padded = np.zeros((FFT_SAMPLES, len(frames)), np.float32)
     padded[:FRAME_SAMPLES] = (frames * hann.astype(np.float32)).T
@@ -151,9 +151,9 @@ def dct(logs: Floats) -> Floats:
     return out
 
 
-def mfcc(audio: Floats, front_end: FrontEndSetting = PLAIN) -> Floats:
+def mfcc(audio: Floats, front_end: FrontEndSetting = PLAIN, stride: int = 1) -> Floats:
     """Return features (frames, 40) of samples (n,), as `frontend.mfcc`."""
-    energies = mel_energies(np.asarray(audio, np.float32))
+    energies = mel_energies(np.asarray(audio, np.float32), stride)
     if front_end.smooth:
         padded = np.pad(energies, ((1, 1), (0, 0)), mode="edge")
         energies = (padded[:-2] + np.float32(2) * padded[1:-1] + padded[2:]) / np.float32(4)

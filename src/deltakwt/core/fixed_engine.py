@@ -86,7 +86,7 @@ class FixedEngine(Engine):
         self.name = name
         self.scales = scales
         self.isa = choose_isa(isa)
-        self.frontend = FrontEnd(self.isa)
+        self.frontend = FrontEnd(self.isa, config.stride)
         self.weights = quantize(config, tensors, scales, weight_bits)
         self._feature_scales = (2.0 ** np.array(scales.features)).astype(np.float32)
         self._step = 2.0**-self.weights.head_bits
@@ -171,7 +171,7 @@ class FixedEngine(Engine):
         )
 
     def batch(self, clips: ArrayLike, setting: Setting = DENSE, threads: int = 0) -> FixedBatch:
-        """Run many clips: audio (n, 16000), or features (n, 98, 40), on `threads` threads.
+        """Run many clips: audio (n, 16000), or features (n, frames, 40), on `threads` threads.
 
         0 threads means one per core. If the system refuses a thread, fewer are used. The front end
         of the setting applies to audio only.

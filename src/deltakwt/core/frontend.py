@@ -54,19 +54,22 @@ def dct_matrix() -> NDArray[np.float64]:
     return np.asarray(2 * np.cos(pi * (2 * n + 1) * k / (2 * MEL_BANDS)) / np.sqrt(2 * MEL_BANDS))
 
 
-def mel_energies(audio: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return mel magnitudes (frames, 80) of samples (n,) in [-1, 1]: 30 ms every 10 ms."""
+def mel_energies(audio: NDArray[np.floating], stride: int = 1) -> NDArray[np.float64]:
+    """Return mel magnitudes (frames, 80) of samples (n,) in [-1, 1]: 30 ms every 10 * stride ms."""
     if audio.ndim != 1 or len(audio) < FRAME_SAMPLES:
         raise DeltakwtError(f"sound of shape {audio.shape}: a frame needs {FRAME_SAMPLES} samples")
-    frames = sliding_window_view(audio.astype(np.float64), FRAME_SAMPLES)[::HOP_SAMPLES]
+    windows = sliding_window_view(audio.astype(np.float64), FRAME_SAMPLES)
+    frames = windows[:: stride * HOP_SAMPLES]
     hann = 0.5 - 0.5 * np.cos(2 * pi * np.arange(FRAME_SAMPLES) / FRAME_SAMPLES)  # periodic
     spectrum = np.abs(np.fft.rfft(frames * hann, FFT_SAMPLES))  # (frames, 257), not squared
     return spectrum @ mel_matrix()
 
 
-def mfcc(audio: NDArray[np.floating], front_end: FrontEndSetting = PLAIN) -> NDArray[np.float32]:
+def mfcc(
+    audio: NDArray[np.floating], front_end: FrontEndSetting = PLAIN, stride: int = 1
+) -> NDArray[np.float32]:
     """Return features (frames, 40) of samples (n,). The floor of a band is that of all frames."""
-    energies = mel_energies(audio)
+    energies = mel_energies(audio, stride)
     if front_end.smooth:
         energies = smooth(energies)
     return features(floor_bands(log_energies(energies), front_end))
@@ -100,7 +103,7 @@ def features(logs: NDArray[np.float64]) -> NDArray[np.float32]:
 class FrontEndStream:
     """The front end of a stream: causal, and each frame is computed once.
 
-    Smoothing looks one frame (10 ms) ahead. Instead of the quantile of a clip, a level per band is
+    Smoothing looks one frame ahead. Instead of the quantile of a clip, a level per band is
     tracked: each frame moves it up by `step * quantile` or down by `step * (1 - quantile)`. The two
     balance where a share `quantile` of the frames lies below the level.
     """

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from deltakwt import _native
-from deltakwt.core.config import FRAME_SAMPLES, Config
+from deltakwt.core.config import FRAME_SAMPLES, MAX_STRIDE, Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import PLAIN, FrontEndSetting
 
@@ -37,11 +37,13 @@ def choose_isa(isa: str | None = None) -> str:
 
 
 class FrontEnd:
-    """Computes MFCC features from sound, without a model."""
+    """Computes MFCC features from sound, without a model: a frame every 10 * `stride` ms."""
 
-    def __init__(self, isa: str | None = None) -> None:
+    def __init__(self, isa: str | None = None, stride: int = 1) -> None:
         self.isa = choose_isa(isa)
-        self._native = _native.FrontEnd(self.isa)
+        if not 1 <= whole(stride, "stride") <= MAX_STRIDE:
+            raise DeltakwtError(f"stride = {stride}: must be 1 to {MAX_STRIDE}")
+        self._native = _native.FrontEnd(self.isa, stride)
 
     def features(self, audio: ArrayLike, front_end: FrontEndSetting = PLAIN) -> Floats:
         """Return features (frames, 40) of (n,) samples in [-1, 1] at 16 kHz."""
@@ -83,7 +85,7 @@ class FeatureStream:
     def push(self, audio: ArrayLike) -> Floats:
         """Return the rows (n, 40) that new samples (n,) finish.
 
-        With smoothing, a row is one frame (10 ms) late.
+        With smoothing, a row is one frame late.
         """
         sound = one_channel(audio)
         with native_errors():

@@ -29,7 +29,7 @@ ZERO = GROUPS.index("zero")
 FEATURE_CACHE_BYTES = 1 << 30  # features of the most recently used front ends
 UNLABELLED = -1
 
-Features = NDArray[np.float32]  # (n, 98, 40)
+Features = NDArray[np.float32]  # (n, frames, 40)
 Progress = Callable[[float, float], None]  # done, in total
 
 
@@ -91,7 +91,9 @@ class Pool:
     targets: NDArray[np.int64]  # (n,) index of the label, or UNLABELLED
     sources: list[str]  # (n,) speaker or recording: never on both sides of a split
     failed: list[Failed] = field(default_factory=list)
-    _features: OrderedDict[FrontEndSetting, Features] = field(default_factory=OrderedDict)
+    _features: OrderedDict[tuple[FrontEndSetting, int], Features] = field(
+        default_factory=OrderedDict
+    )
 
     def __len__(self) -> int:
         return len(self.audio)
@@ -123,14 +125,15 @@ class Pool:
         return np.asarray((np.array(mix.weights) / np.maximum(sizes, 1))[groups])
 
     def features(self, engine: Engine, front_end: FrontEndSetting = PLAIN) -> Features:
-        """Return the features (n, 98, 40) of one front end, from the cache where possible."""
-        if front_end not in self._features:
+        """Return the features (n, frames, 40) of one front end, from the cache where possible."""
+        key = front_end, engine.config.stride
+        if key not in self._features:
             made = engine.frontend.batch(self.audio, front_end)
             while self._features and (len(self._features) + 1) * made.nbytes > FEATURE_CACHE_BYTES:
                 self._features.popitem(last=False)
-            self._features[front_end] = made
-        self._features.move_to_end(front_end)
-        return self._features[front_end]
+            self._features[key] = made
+        self._features.move_to_end(key)
+        return self._features[key]
 
     def counts(self) -> dict[str, int]:
         """Return the number of clips of each group that has any."""

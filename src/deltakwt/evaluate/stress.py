@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.audio import Audio
-from deltakwt.core.config import HOP_SAMPLES, SAMPLE_RATE
+from deltakwt.core.config import SAMPLE_RATE
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.core.setting import DENSE, Setting
@@ -51,10 +51,11 @@ class StreamRun:
     events: list[Event]
     confirmed: list[Event] | None  # by the second stage, if there is one
     second: dict[str, float] | None = None  # its cost
+    delay: int = 0  # samples after a window that the front end needs
 
     def events_at(self, decision: Decision, means: NDArray[np.float32]) -> list[Event]:
         """Decide again, on smoothed posteriors of these logits."""
-        return decide(means, self.labels, decision, HOP_SAMPLES * self.setting.front_end.smooth)
+        return decide(means, self.labels, decision, self.delay)
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ class _Listener:
             }
             first = reading.cpu_percent - 100 * self.second.cpu / seconds
             reading = replace(reading, cpu_percent=first)
-        return StreamRun(self.setting, labels, logits, reading, self.events, confirmed, cost)
+        delay = self._windows.delay
+        return StreamRun(self.setting, labels, logits, reading, self.events, confirmed, cost, delay)
 
 
 def run_settings(

@@ -1,14 +1,12 @@
 """The decision rule: from the logits of overlapping windows to words.
 
-The rule is small, so that it can be written in C and give the same words
-(native/src/decider.c). All numbers are float32 unless said otherwise, and `+` is done in the
-order written. w counts the windows from 0; n is `smooth`.
+The rule is small, so that C can give the same words (native/src/decider.c). Numbers are float32
+unless said otherwise, `+` is done in the order written. w counts windows from 0; n is `smooth`.
 
 1. Posterior: the runner has added `unknown_bias` to the logit of "_unknown_"; m = max(l);
    e_i = float32(exp(double(l_i - m))); sum = e_0 + e_1 + ...; p_i = e_i/sum.
 2. Smoothing: m = (sqrt(p[w-n+1]) + ... + sqrt(p[w])) / n, oldest first; s = m * m. At the start of
-   a stream m is over the w + 1 windows that exist. (This power mean counts in how many windows a
-   word is likely. A plain mean needs each of them to be sure.)
+   a stream m is over the w + 1 windows that exist. (s counts windows in which it is likely.)
 3. A word whose s falls below `off` is armed (again). Labels that begin with "_" are not words.
 4. Outside the refractory time, the armed word with the highest s (the first of equals) becomes the
    candidate if it reaches its `on`; a higher one replaces it.
@@ -65,11 +63,10 @@ class Event:
 class Decision:
     """The settings of the decision rule; a model has its own in its config.json, "decision"."""
 
-    hop: float = 0.1  # seconds from one window to the next, a multiple of 10 ms
-    # A window is not computed again if no feature differs by more than `reuse` from the last
-    # computed window. 0 reuses equal windows only, which is exact. While no posterior of a word
-    # reaches POSSIBLE_WORD, only the newest `compare_seconds` are compared, and up to
-    # `max_outliers` features may differ by more.
+    hop: float = 0.1  # seconds from one window to the next, whole frames of the model
+    # A window is not computed if no feature differs by more than `reuse` from the last computed
+    # one (0: equal windows only). While no word reaches POSSIBLE_WORD, only the newest
+    # `compare_seconds` are compared, and up to `max_outliers` features may differ by more.
     reuse: float = 3.0
     compare_seconds: float = 0.35
     max_outliers: int = 2
@@ -101,8 +98,9 @@ class Decision:
         }
         for name, (good, allowed) in checks.items():
             if not good:
-                value = getattr(self, name)
-                raise DeltakwtError(f"decision: {name} = {value!r}: must be {allowed}")
+                raise DeltakwtError(
+                    f"decision: {name} = {getattr(self, name)!r}: must be {allowed}"
+                )
 
     @property
     def hop_frames(self) -> int:
@@ -110,13 +108,19 @@ class Decision:
 
     @property
     def compare_frames(self) -> int:
-        """The number of newest frames to compare: at least a hop; all if reuse is exact."""
+        """The newest frames of 10 ms to compare: at least a hop; all if reuse is exact."""
         wanted = max(round(self.compare_seconds * FRAMES_PER_SECOND), self.hop_frames)
         return min(wanted, FRAMES) if self.reuse else FRAMES
 
+    def rows(self, stride: int) -> tuple[int, int]:
+        """Return the hop, and the newest frames to compare, in frames of a model of this stride."""
+        if self.hop_frames % stride:
+            step = f"{stride / FRAMES_PER_SECOND:g} for a model with a stride of {stride}"
+            raise DeltakwtError(f"decision: hop = {self.hop!r}: must be a multiple of {step}")
+        return self.hop_frames // stride, -(-self.compare_frames // stride)
+
     @property
     def outliers_allowed(self) -> int:
-        """The number of features that may differ by more; 0 if reuse is exact."""
         return self.max_outliers if self.reuse else 0
 
     @property

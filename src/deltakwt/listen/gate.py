@@ -40,7 +40,7 @@ class GatedRunner(BaseRunner):
         super().__init__(model, setting, decision)
         self.is_same = False  # whether the last push gave only windows without a word, as before
         self._model, self._macs = model, 0
-        self._every = max(1, min(EVERY, FRAMES_PER_SECOND // decision.hop_frames))
+        self._every = _every(decision, gate.config.stride)
         hop = self._every * decision.hop_frames / FRAMES_PER_SECOND
         # The bias fits the large model's logits; those of the small one are used as they are.
         self._gate = StreamRunner(gate, gate.setting, replace(decision, hop=hop, unknown_bias=0.0))
@@ -138,6 +138,13 @@ class GatedRunner(BaseRunner):
         self._macs += self.meter.dense_macs if found.macs is None else int(found.macs.sum())
         self.saturated += found.saturated
         return found.logits + self._bias
+
+
+def _every(decision: Decision, stride: int) -> int:
+    """Return the windows from one look to the next: at most EVERY, and whole frames of the gate."""
+    most = max(1, min(EVERY, FRAMES_PER_SECOND // decision.hop_frames))
+    fitting = (n for n in range(most, 0, -1) if n * decision.hop_frames % stride == 0)
+    return next(fitting, most)
 
 
 def _word_places(model: Model) -> list[int]:

@@ -2,9 +2,9 @@
 
 The native core does the work; this module builds its settings and meters what it did. Everything
 is counted in samples and frames since the start of the stream, so the way a stream is cut into
-blocks changes nothing. Frame k is complete when sample 160 k + 480 is there, or one frame later if
-the front end smooths over time. Window w is the 98 frames from frame w * hop on. Each frame is
-computed once.
+blocks changes nothing. Frame k is complete when sample 160 k + 480 is there (320 k + 480 if the
+model has a stride of 2), or one frame later if the front end smooths over time. Window w is the 98
+(or 49) frames from frame w * hop on. Each frame is computed once.
 
 A window that is close to the last computed window keeps its logits (see `Decision.reuse`). The
 comparison is with the last window that was *computed*, so small changes add up and are noticed.
@@ -143,19 +143,16 @@ class BaseRunner:
 
     def __init__(self, model: Model, setting: Setting, decision: Decision) -> None:
         self.setting = setting
+        self.delay = model.config.delay(setting.front_end.smooth)  # samples after a window
         self.meter = Meter(int(dense_macs(model.config).sum()))
         self.hop_samples = decision.hop_frames * HOP_SAMPLES
         self.needed_from = 0  # no event can depend on the windows before this one any more
         self._patience = decision.patience
+        self._rows = decision.rows(model.config.stride)  # of a hop, and to compare
 
     def continue_meter(self, meter: Meter) -> None:
         """Add to this meter from now on; dense MACs are those of this runner's model."""
         meter.dense_macs, self.meter = self.meter.dense_macs, meter
-
-    @property
-    def delay(self) -> int:
-        """Samples after the end of a window that the front end needs."""
-        return HOP_SAMPLES * self.setting.front_end.smooth
 
     def window_start(self, window: int) -> int:
         """Return the first sample of a window."""
@@ -192,13 +189,14 @@ class StreamRunner(BaseRunner):
     ) -> None:
         super().__init__(model, setting, decision)
         self.is_same = False  # whether the last push computed no window
+        hop, onset = self._rows
         is_word = decision.thresholds(model.labels) <= 1
         possible = np.where(is_word, POSSIBLE_WORD, 2.0).astype(np.float32)
         self._native = model.engine.stream_runner(
             setting,
-            hop=decision.hop_frames,
+            hop=hop,
             reuse=decision.reuse,
-            onset=decision.compare_frames,
+            onset=onset,
             outliers=decision.outliers_allowed,
             word_posteriors=possible,
             span=0 if every_window else decision.span(model.labels),

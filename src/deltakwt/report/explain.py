@@ -199,8 +199,8 @@ def stamp(document: Document) -> str:
 
 
 READ_FIGURE = (
-    "From top to bottom: the sound; its spectrum as the model gets it; the work of each token of"
-    " 10 ms, averaged over the layers; the same layer by layer, bright where much was recomputed."
+    "From top to bottom: the sound; its spectrum as the model gets it; the work of each token,"
+    " averaged over the layers; the same layer by layer, bright where much was recomputed."
     " Below: the MACs of each layer in percent of dense (the paper's count), and the scores, with"
     " those of the dense model in grey."
 )

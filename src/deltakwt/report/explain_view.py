@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.text import Text
 
-from deltakwt.core.config import CLIP_SAMPLES, FRAME_SAMPLES, FRAMES, HOP_SAMPLES, SAMPLE_RATE
+from deltakwt.core.config import CLIP_SAMPLES, FRAME_SAMPLES, HOP_SAMPLES, SAMPLE_RATE, STRIDES
 from deltakwt.plotting import pyplot
 from deltakwt.report.figures import GOOD, LINE, OURS, THEIRS, WIDTH, amount_colours
 
@@ -32,10 +32,15 @@ def caption(document: Document) -> str:
 
 # ------------------------------------------------------------------ the figure
 
-# A frame is drawn at the middle of its 30 ms.
-FIRST = FRAME_SAMPLES / 2 / SAMPLE_RATE
-STEP = HOP_SAMPLES / SAMPLE_RATE
-ALONG = (FIRST - STEP / 2, FIRST + (FRAMES - 0.5) * STEP)
+
+def _along(values: NDArray[Any]) -> tuple[float, float]:
+    """Return where the frames of (rows, frames) begin and end, in seconds.
+
+    A frame is drawn at the middle of its 30 ms.
+    """
+    frames = values.shape[1]
+    first, step = FRAME_SAMPLES / 2 / SAMPLE_RATE, STRIDES[frames] * HOP_SAMPLES / SAMPLE_RATE
+    return first - step / 2, first + (frames - 0.5) * step
 
 
 def draw(document: Document) -> Any:
@@ -73,15 +78,16 @@ def _waveform(axis: Any, pairs: list[list[float]]) -> None:
 def _spectrum(axis: Any, rows: list[list[float]]) -> None:
     values = np.array(rows).T  # (bands, frames)
     low, high = np.quantile(values, [0.02, 0.995])
+    extent = (*_along(values), 0, len(values))
     axis.imshow(values, cmap=amount_colours("#000000"), origin="lower", aspect="auto", vmin=low,
-                vmax=max(high, low + 1e-6), extent=(*ALONG, 0, len(values)))  # fmt: skip
+                vmax=max(high, low + 1e-6), extent=extent)  # fmt: skip
     axis.set_title("MFCC, as the mel spectrum they describe")
     _frameless(axis)
 
 
 def _tokens(axis: Any, values: Any, most: float) -> None:
     axis.imshow(values, cmap=amount_colours("#000000"), aspect="auto", vmin=0, vmax=most,
-                extent=(*ALONG, 0, 1))  # fmt: skip
+                extent=(*_along(values), 0, 1))  # fmt: skip
     axis.set_title("work per token, mean over the layers")
     _frameless(axis)
 
@@ -89,7 +95,7 @@ def _tokens(axis: Any, values: Any, most: float) -> None:
 def _by_layer(axis: Any, values: Any, most: float) -> Any:
     layers = len(values)
     image = axis.imshow(values, cmap=amount_colours("#000000"), aspect="auto", vmin=0, vmax=most,
-                        extent=(*ALONG, layers + 0.5, 0.5))  # fmt: skip
+                        extent=(*_along(values), layers + 0.5, 0.5))  # fmt: skip
     axis.set_title("work per token, layer by layer")
     axis.set(ylabel="layer", xlabel="seconds", xlim=(0, 1))
     axis.set_yticks(range(1, layers + 1, 3))

@@ -85,7 +85,7 @@ class Sample:
         return np.where(self.is_zero, 0.0, 1.0)
 
     def features(self, front_end: FrontEndSetting = PLAIN) -> Features:
-        """Return features (n, 98, 40) of all clips with that front end."""
+        """Return features (n, frames, 40) of all clips with that front end."""
         return self._features[front_end]
 
     def load(

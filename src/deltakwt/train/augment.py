@@ -46,7 +46,7 @@ class Recipe:
     piece_chance: float = 0.12  # of running speech: a piece by itself, silence around it
     front_end_chance: float = 0.6  # of smoothing, and of a floor; 0 is the plain front end only
     time_masks: int = 2  # SpecAugment
-    time_mask: int = 25  # frames at most
+    time_mask: int = 25  # frames of 10 ms at most
     feature_masks: int = 2
     feature_mask: int = 7  # coefficients at most
 

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from deltakwt.core.config import CLIP_SAMPLES, FEATURES, FRAMES, SILENCE, UNKNOWN
+from deltakwt.core.config import CLIP_SAMPLES, FEATURES, SILENCE, UNKNOWN, frames_of
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import softmax
@@ -44,7 +44,7 @@ class Bank:
     def __init__(self, plan: Plan, folder: Path, device: torch.device) -> None:
         self.plan, self.device = plan, device
         try:
-            self.features = np.load(folder / FEATURES_FILE, mmap_mode="r")  # (n, 98, 40)
+            self.features = np.load(folder / FEATURES_FILE, mmap_mode="r")  # (n, frames, 40)
             with np.load(folder / REST_FILE) as rest:
                 self.labels = rest["labels"]  # (n,)
                 self.negative = rest["negative"]  # (n,) bool
@@ -64,8 +64,8 @@ class Bank:
         plan, to = self.plan, self.device
         rng = Generator().manual_seed((plan.seed << 40) + number)
         features = torch.from_numpy(self.features[rows].astype(np.float32))
-        hidden = masks(len(rows), plan.recipe, plan.mask_strength(part), rng)
-        chosen = some_frames(FRAMES, plan.token_group(part), rng)
+        hidden = masks(len(rows), plan.recipe, plan.mask_strength(part), rng, plan.stride)
+        chosen = some_frames(hidden.shape[1], plan.token_group(part), rng)
         low, high = plan.delta_scale
         scale = low + (high - low) * float(torch.rand((), generator=rng))
         is_taught = self.answers.shape[1] > 0
@@ -102,9 +102,8 @@ def make_bank(
     labels, negative = np.zeros(plan.bank, np.int64), np.zeros(plan.bank, bool)
     answers = np.zeros((plan.bank, len(plan.labels) if engines else 0), np.float32)
     try:
-        features = np.lib.format.open_memmap(
-            folder / FEATURES_FILE, "w+", np.float16, (plan.bank, FRAMES, FEATURES)
-        )
+        shape = (plan.bank, frames_of(plan.stride), FEATURES)
+        features = np.lib.format.open_memmap(folder / FEATURES_FILE, "w+", np.float16, shape)
         done = 0
         for shard in _shards(maker):
             rows = slice(done, min(done + len(shard.labels), plan.bank))
@@ -113,8 +112,7 @@ def make_bank(
             features[rows], labels[rows] = made, shard.labels[:count].cpu()
             negative[rows] = shard.negative[:count].cpu()
             if engines:
-                heard = _as_heard_by_teachers(shard, plan.labels)[:count]
-                answers[rows] = np.mean([_answers(engine, heard) for engine in engines], axis=0)
+                answers[rows] = _taught(engines, shard, plan)[:count]
             done = rows.stop
             progress("making examples", done, plan.bank)
             if done == plan.bank:
@@ -135,16 +133,35 @@ def _engine(name: str, labels: tuple[str, ...]) -> Engine:
 
 
 def _answers(engine: Engine, clips: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the probabilities (n, labels) of features (n, 98, 40)."""
+    """Return the probabilities (n, labels) of features (n, frames, 40)."""
     return softmax(np.stack([engine.dense(clip) for clip in clips]))
 
 
-def _as_heard_by_teachers(shard: TrainingShard, names: tuple[str, ...]) -> NDArray[np.float32]:
-    """Return features (n, 98, 40): keywords without added noise, all else as it is learned."""
+def _taught(engines: list[Engine], shard: TrainingShard, plan: Plan) -> NDArray[np.float32]:
+    """Return the teachers' mean answers (n, labels). Each hears the sound with its own stride."""
+    heard = {
+        stride: _as_heard_by_teachers(shard, plan, stride)
+        for stride in {engine.config.stride for engine in engines}
+    }
+    answers = [_answers(engine, heard[engine.config.stride]) for engine in engines]
+    return np.asarray(np.mean(answers, axis=0))
+
+
+def _as_heard_by_teachers(shard: TrainingShard, plan: Plan, stride: int) -> NDArray[np.float32]:
+    """Return features (n, frames, 40): keywords without added noise, all else as it is learned.
+
+    A teacher with another stride than the model hears all else with the plain front end.
+    """
     assert shard.clear is not None
-    others = torch.tensor(_not_keywords(names), device=shard.labels.device)
+    others = torch.tensor(_not_keywords(plan.labels), device=shard.labels.device)
     is_keyword = ~torch.isin(shard.labels, others)
-    return torch.where(is_keyword[:, None, None], shard.clear, shard.features).cpu().numpy()
+    clear, noisy = shard.clear, shard.features
+    if stride != plan.stride:
+        assert shard.sounds is not None
+        noisy, clear = (
+            plain_features(sound, shard.labels.device, stride) for sound in shard.sounds
+        )
+    return torch.where(is_keyword[:, None, None], clear, noisy).cpu().numpy()
 
 
 def _not_keywords(names: tuple[str, ...]) -> list[int]:
@@ -170,7 +187,7 @@ def _find_hard_negatives(plan: Plan, maker: ShardMaker, engine: Engine, progress
         for start in range(0, len(places), BATCH):
             some = places[start : start + BATCH]
             clips = floats(np.stack([cut(int(place)) for place in some]))
-            features = plain_features(clips, torch.device("cpu")).numpy()
+            features = plain_features(clips, torch.device("cpu"), engine.config.stride).numpy()
             scores = _answers(engine, features)[:, keywords].max(1).astype(np.float64)
             negatives.hard.update(some, scores)
             progress("searching for hard negatives", start + len(some), len(places))

@@ -66,6 +66,11 @@ def hint_maps(wide: Config, narrow: Config, seed: int) -> dict[str, Tensor]:
             f"--hints: the model must be narrower than the one to train ({narrow.dim} is not below"
             f" {wide.dim})"
         )
+    if narrow.stride != wide.stride:
+        raise DeltakwtError(
+            f"--hints: the model has a stride of {narrow.stride}, the one to train {wide.stride};"
+            " their tokens do not match"
+        )
     rng = torch.Generator().manual_seed(seed)
     return {
         f"{HINT}{layer}.weight": torch.randn(wide.dim, narrow.dim, generator=rng) / wide.dim**0.5

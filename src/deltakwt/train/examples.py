@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-from deltakwt.core.config import CLIP_SAMPLES, FRAMES, SILENCE, UNKNOWN
+from deltakwt.core.config import CLIP_SAMPLES, SILENCE, UNKNOWN
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.recordings import Places, Recordings
 from deltakwt.data.speech_commands import split_of
@@ -100,8 +100,8 @@ def check(training: WordClips, validation: WordClips, has_speech: bool = False) 
 class TrainingShard:
     """The input of one forward pass."""
 
-    features: Tensor  # (B, 98, 40)
-    clear: Tensor | None  # (B, 98, 40) without noise, plain front end; for teachers
+    features: Tensor  # (B, frames, 40)
+    clear: Tensor | None  # (B, frames, 40) without noise, plain front end; for teachers
     labels: Tensor  # (B,)
     negative: Tensor  # (B,) bool: running speech or silence, whose weight in the loss grows
     taught: Tensor  # (B,) bool: a teacher's answer is known
@@ -109,6 +109,7 @@ class TrainingShard:
     places: NDArray[np.int64]  # (B,) place in the speech or the sounds, -1 for other examples
     chosen: Tensor | None  # frames to use; None: all
     scale: float  # factor of the thresholds in the loop
+    sounds: tuple[Tensor, Tensor] | None = None  # (B, 16000) with and without noise, for a bank
 
 
 class ShardMaker:
@@ -158,15 +159,16 @@ class ShardMaker:
         taught, answers = self._answers(rows, keyword & ~cut & (shift.abs() < SOFT_SHIFT))
 
         smooth, floor = front_end_settings(len(rows), recipe, rng)
-        hidden = masks(len(rows), recipe, plan.mask_strength(part), rng)
-        chosen = some_frames(FRAMES, plan.token_group(part), rng)
+        hidden = masks(len(rows), recipe, plan.mask_strength(part), rng, plan.stride)
+        chosen = some_frames(hidden.shape[1], plan.token_group(part), rng)
         low, high = plan.delta_scale
         scale = low + (high - low) * float(torch.rand((), generator=rng))
         to = self.device
-        features = mfcc(mel_energies(clips.to(to)), smooth.to(to), floor.to(to))
+        features = mfcc(mel_energies(clips.to(to), plan.stride), smooth.to(to), floor.to(to))
+        is_clear = part < plan.layerwise or plan.bank
         return TrainingShard(
             features.masked_fill(hidden.to(to), 0.0),
-            mfcc(mel_energies(clear.to(to))) if part < plan.layerwise or plan.bank else None,
+            mfcc(mel_energies(clear.to(to), plan.stride)) if is_clear else None,
             torch.where(cut, self.unknown, answer).to(to),
             (speech | ~(word | speech)).to(to),
             taught.to(to),
@@ -174,6 +176,7 @@ class ShardMaker:
             places,
             None if chosen is None else chosen.to(to),
             scale,
+            (clips, clear) if plan.bank else None,
         )
 
     def _raw(self, rows: Places, rng: Generator) -> tuple[Tensor, NDArray[np.int64]]:

@@ -17,8 +17,8 @@ from deltakwt.core.config import (
     FEATURES,
     FFT_SAMPLES,
     FRAME_SAMPLES,
-    FRAMES,
     HOP_SAMPLES,
+    frames_of,
 )
 from deltakwt.core.frontend import dct_matrix, mel_matrix
 from deltakwt.core.setting import PLAIN
@@ -27,10 +27,10 @@ from deltakwt.train.augment import Recipe
 BATCH = 64  # clips at once where all clips of a set are converted
 
 
-def mel_energies(audio: Tensor) -> Tensor:
+def mel_energies(audio: Tensor, stride: int = 1) -> Tensor:
     """Return mel energies (B, frames, 80) of samples (B, samples) in [-1, 1]."""
     window, mel, _ = _tables(audio.device)
-    frames = audio.unfold(1, FRAME_SAMPLES, HOP_SAMPLES) * window  # (B, frames, 480)
+    frames = audio.unfold(1, FRAME_SAMPLES, stride * HOP_SAMPLES) * window  # (B, frames, 480)
     spectrum: Tensor = torch.fft.rfft(frames, n=FFT_SAMPLES)
     return spectrum.abs() @ mel
 
@@ -53,13 +53,13 @@ def mfcc(energies: Tensor, smooth: Tensor | None = None, floor: Tensor | None = 
     return log @ _tables(log.device)[2]
 
 
-def plain_features(clips: Tensor, device: torch.device) -> Tensor:
-    """Return features (n, 98, 40) of clips (n, 16000) with the plain front end, in batches."""
+def plain_features(clips: Tensor, device: torch.device, stride: int = 1) -> Tensor:
+    """Return features (n, frames, 40) of clips (n, 16000) with the plain front end, in batches."""
     if not len(clips):
-        return torch.zeros(0, FRAMES, FEATURES, device=device)
-    starts = range(0, len(clips), BATCH)
+        return torch.zeros(0, frames_of(stride), FEATURES, device=device)
+    parts = (clips[start : start + BATCH] for start in range(0, len(clips), BATCH))
     with torch.inference_mode():
-        return torch.cat([mfcc(mel_energies(clips[s : s + BATCH].to(device))) for s in starts])
+        return torch.cat([mfcc(mel_energies(part.to(device), stride)) for part in parts])
 
 
 def front_end_settings(count: int, recipe: Recipe, rng: Generator) -> tuple[Tensor, Tensor]:
@@ -70,11 +70,12 @@ def front_end_settings(count: int, recipe: Recipe, rng: Generator) -> tuple[Tens
     return smooth, torch.where(floored, factor, 0.0)
 
 
-def masks(count: int, recipe: Recipe, strength: float, rng: Generator) -> Tensor:
+def masks(count: int, recipe: Recipe, strength: float, rng: Generator, stride: int = 1) -> Tensor:
     """Return (B, frames, coefficients) bool, true where SpecAugment hides runs of either."""
-    hidden = torch.zeros(count, FRAMES, FEATURES, dtype=torch.bool)
+    frames = frames_of(stride)
+    hidden = torch.zeros(count, frames, FEATURES, dtype=torch.bool)
     for _ in range(recipe.time_masks):
-        hidden |= _run(count, FRAMES, recipe.time_mask * strength, rng)[:, :, None]
+        hidden |= _run(count, frames, recipe.time_mask / stride * strength, rng)[:, :, None]
     for _ in range(recipe.feature_masks):
         hidden |= _run(count, FEATURES, recipe.feature_mask * strength, rng)[:, None, :]
     return hidden

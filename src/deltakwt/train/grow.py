@@ -38,10 +38,11 @@ def grow(
     times = wide.dim // narrow.dim
     if (wide.dim, wide.heads, wide.mlp) != tuple(
         times * n for n in (narrow.dim, narrow.heads, narrow.mlp)
-    ) or (wide.layers, wide.labels) != (narrow.layers, narrow.labels):
+    ) or (wide.layers, wide.labels, wide.stride) != (narrow.layers, narrow.labels, narrow.stride):
         raise DeltakwtError(
             f"a model of width {narrow.dim} and {narrow.layers} layers cannot grow into width"
-            f" {wide.dim} and {wide.layers}: width, heads and MLP must be the same multiple"
+            f" {wide.dim} and {wide.layers}: width, heads and MLP must be the same multiple,"
+            " layers, labels and stride the same"
         )
     net = Kwt(wide, seed)
     with torch.no_grad():
@@ -78,7 +79,7 @@ def _rotate_embedding(net: Kwt, width: int, rng: torch.Generator) -> None:
 def _match_variances(net: Kwt, width: int) -> None:
     """Scale the new columns of every layer so that they vary as much as the narrow ones."""
     w = net.tensors
-    x = net.embed(_probe())
+    x = net.embed(_probe(net.config.stride))
     for layer in range(net.config.layers):
         block = f"blocks.{layer}."
         _scale(w[block + "proj.weight"], net.attention(x, layer)[0], width)
@@ -94,8 +95,8 @@ def _scale(weight: Tensor, made: Tensor, width: int) -> None:
     weight[..., width:] *= made[..., :width].std() / made[..., width:].std().clamp(min=1e-6)
 
 
-def _probe() -> Tensor:
-    """Return the features (1, 98, 40) of the clip that comes with the package."""
+def _probe(stride: int) -> Tensor:
+    """Return the features (1, frames, 40) of the clip that comes with the package."""
     with as_file(files("deltakwt").joinpath(PROBE)) as path:
         clip = torch.from_numpy(read_clip(path))
-    return mfcc(mel_energies(clip[None]))
+    return mfcc(mel_energies(clip[None], stride))

@@ -115,10 +115,10 @@ class Trainer:
             )
         )
         clips, labels = validation_clips(data.held_out, data.validation)
-        self.clips = plain_features(clips, self.device)  # (n, 98, 40)
+        self.clips = plain_features(clips, self.device, plan.stride)  # (n, frames, 40)
         self.labels = labels.to(self.device)
         speech = validation_speech(data.held_out, SPEECH_CUTS)
-        self.speech = plain_features(speech, self.device)  # (m, 98, 40)
+        self.speech = plain_features(speech, self.device, plan.stride)  # (m, frames, 40)
         self.keywords = torch.tensor([label not in (SILENCE, UNKNOWN) for label in plan.labels])
         self._epoch, self._rows = 0, self.maker.epoch(0)
         self.steps_per_epoch = max(1, len(self._rows[0]) // plan.batch)
@@ -161,7 +161,7 @@ class Trainer:
             checkpoint.save(self.folder, self.plan, self.state)
 
     def logits(self, weights: Mapping[str, Tensor], features: Tensor) -> Tensor:
-        """Return dense logits (n, labels) of features (n, 98, 40); the processes share the work."""
+        """Return dense logits (n, labels) of features (n, frames, 40); processes share the work."""
         net = Kwt(self.plan.config()).to(self.device)
         net.load(weights)
         out = torch.zeros(len(features), len(self.plan.labels))

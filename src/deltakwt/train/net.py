@@ -188,7 +188,7 @@ def _initial(name: str, shape: tuple[int, ...], generator: torch.Generator) -> T
 def inference_call(
     config: Config, tensors: Mapping[str, NDArray[np.float32]], is_compiled: bool = False
 ) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-    """Return a function from features (98, 40) to logits on one thread, for the benchmark."""
+    """Return a function from features (frames, 40) to logits on one thread, for the benchmark."""
     torch.set_num_threads(1)
     net: Any = Kwt(config)
     net.load({name: torch.from_numpy(tensor) for name, tensor in tensors.items()})

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from deltakwt.core.config import LABELS, Config
+from deltakwt.core.config import LABELS, MAX_STRIDE, Config, frames_of
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import Thresholds
 from deltakwt.train.augment import Recipe
@@ -29,6 +29,7 @@ class Plan:
     teachers: tuple[str, ...] = ()  # models whose answers are learned from
     hints: str = ""  # a narrower model whose tokens guide every block
     shape: Shape = (64, 1, 256, 12)  # dim, heads, mlp, layers: KWT-1
+    stride: int = 1  # steps of 10 ms from one frame to the next
     labels: tuple[str, ...] = LABELS
 
     bank: int = 0  # augmented examples that are made once and reused; 0: each is made anew
@@ -71,7 +72,8 @@ class Plan:
 
     def config(self) -> Config:
         dim, heads, mlp, layers = self.shape
-        return Config(dim, heads, mlp, layers, self.labels)
+        frames = frames_of(self.stride)
+        return Config(dim, heads, mlp, layers, self.labels, frames, stride=self.stride)
 
     def thresholds(self) -> Thresholds:
         """Return the thresholds in the loop; all sites are dense without `delta`."""
@@ -219,6 +221,13 @@ def parse_shape(text: str) -> Shape:
     if dim % heads:
         raise DeltakwtError(f"--shape {text}: HEADS ({heads}) must divide DIM ({dim})")
     return dim, heads, mlp, layers
+
+
+def check_stride(stride: int) -> int:
+    """Return the stride if a model can have it."""
+    if not 1 <= stride <= MAX_STRIDE:
+        raise DeltakwtError(f"--stride {stride}: must be 1 to {MAX_STRIDE}")
+    return stride
 
 
 def _tuples(value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from deltakwt.core.config import SILENCE, UNKNOWN, Config
+from deltakwt.core.config import SILENCE, UNKNOWN, Config, frames_of
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.data.cache import open_clips, open_noises, open_recordings
 from deltakwt.data.recordings import Recordings, join, split_files, split_speech
@@ -228,7 +228,7 @@ def _begin(request: TrainingRequest) -> tuple[Plan, State]:
         source = load_weights(resolve(request.grow))
         weights |= as_tensors(grow(source.config, source.tensors, plan.config(), plan.seed))
     elif request.start:
-        source = load_weights(resolve(request.start))
+        source = at_stride(load_weights(resolve(request.start)), plan.stride)
         if not same_body(source.config, plan.config()):
             raise DeltakwtError(
                 f"{request.start}: has another shape than the model to train; see --grow"
@@ -243,6 +243,19 @@ def _begin(request: TrainingRequest) -> tuple[Plan, State]:
         narrow = load_weights(resolve(plan.hints)).config
         weights |= hint_maps(plan.config(), narrow, plan.seed)
     return plan, State.fresh(weights)
+
+
+def at_stride(source: Weights, stride: int) -> Weights:
+    """Return a model of stride 1 as one that takes every `stride`-th frame, with their positions.
+
+    A model that was trained on a part of the frames hardly notices. Other models stay as they are.
+    """
+    if source.config.stride != 1 or stride == 1:
+        return source
+    positions = source.tensors["positions"]
+    kept = np.concatenate([positions[:1], positions[1::stride]])  # the class token has one too
+    config = replace(source.config, frames=frames_of(stride), stride=stride)
+    return Weights(config, {**source.tensors, "positions": kept}, source.training)
 
 
 def same_body(one: Config, other: Config) -> bool:

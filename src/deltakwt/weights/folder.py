@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deltakwt.core import config as constants
-from deltakwt.core.config import Config
+from deltakwt.core.config import MAX_STRIDE, Config, frames_of
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.setting import Profile, Profiles
 from deltakwt.files import open_regular, read_json, write_atomically, writing
@@ -40,7 +40,7 @@ FRONT_END = {
     "sample_rate": constants.SAMPLE_RATE,
     "clip_samples": constants.CLIP_SAMPLES,
     "frame_samples": constants.FRAME_SAMPLES,
-    "hop_samples": constants.HOP_SAMPLES,
+    "hop_samples": constants.HOP_SAMPLES,  # times the stride
     "fft_samples": constants.FFT_SAMPLES,
     "mel_bands": constants.MEL_BANDS,
     "mel_low_hz": constants.MEL_LOW_HZ,
@@ -94,7 +94,7 @@ def read_config(folder: Path) -> tuple[Config, dict[str, Any]]:
     labels = check_labels(path, document.get("labels"))
     if sizes["dim"] % sizes["heads"]:
         raise DeltakwtError(f"{path}: heads must divide dim")
-    _check_front_end(path, document)
+    sizes |= _check_front_end(path, document)
     training = document.get("training", {})
     if not isinstance(training, dict):
         raise DeltakwtError(f"{path}: training must be an object")
@@ -126,13 +126,25 @@ def _bounded(path: Path, document: dict[str, Any], name: str, limit: int) -> int
     return value
 
 
-def _check_front_end(path: Path, document: dict[str, Any]) -> None:
-    expected: dict[str, Any] = {"frames": constants.FRAMES, "features": constants.FEATURES}
-    for name, value in expected.items():
+def _check_front_end(path: Path, document: dict[str, Any]) -> dict[str, int]:
+    """Return the frames and the stride; models without a stride have 1."""
+    stride = _bounded(path, {"stride": 1} | document, "stride", MAX_STRIDE)
+    frames = frames_of(stride)
+    for name, value in {"frames": frames, "features": constants.FEATURES}.items():
         if document.get(name) != value:
-            raise DeltakwtError(f"{path}: {name} must be {value}, the size of the front end")
-    if document.get("front_end", FRONT_END) != FRONT_END:
+            raise DeltakwtError(
+                f"{path}: {name} must be {value}, the size of the front end with a stride of"
+                f" {stride}"
+            )
+    front_end = front_end_document(stride)
+    if document.get("front_end", front_end) != front_end:
         raise DeltakwtError(f"{path}: front_end differs from the only one that deltakwt has")
+    return {"frames": frames, "stride": stride}
+
+
+def front_end_document(stride: int) -> dict[str, Any]:
+    """Return the constants of the front end, as in config.json."""
+    return FRONT_END | {"hop_samples": stride * constants.HOP_SAMPLES}
 
 
 def _read_tensors(path: Path, config: Config) -> dict[str, NDArray[np.float32]]:
@@ -214,7 +226,8 @@ def config_document(config: Config, training: Mapping[str, Any]) -> dict[str, An
         "labels": list(config.labels),
         "frames": config.frames,
         "features": config.features,
-        "front_end": FRONT_END,
+        "stride": config.stride,
+        "front_end": front_end_document(config.stride),
         "training": dict(training),
     }
 

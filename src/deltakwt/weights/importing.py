@@ -13,7 +13,6 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.core.config import FEATURES, FRAMES
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.files import open_regular
@@ -62,8 +61,8 @@ def import_model(
 ) -> Imported:
     """Write a model of another project as a new model folder.
 
-    `check` is a torch or safetensors file with `features` (n, 98, 40) and the `logits` (n, labels)
-    that the other project's code computes for them: they must agree.
+    `check` is a torch or safetensors file with `features` (n, frames, 40) and the `logits`
+    (n, labels) that the other project's code computes for them: they must agree.
     """
     if file.suffix not in SUFFIXES:
         raise DeltakwtError(f"{file}: cannot be imported; give one of {', '.join(SUFFIXES)}")
@@ -136,16 +135,16 @@ def _compare(mapped: Mapped, check: Path) -> float:
     """Return the largest difference between logits of the engine and those of the check file."""
     found = read_tensors(check)
     features, logits = found.get("features"), found.get("logits")
-    labels = len(mapped.config.labels)
+    labels, shape = len(mapped.config.labels), (mapped.config.frames, mapped.config.features)
     if (
         features is None
         or logits is None
-        or features.shape[1:] != (FRAMES, FEATURES)
+        or features.shape[1:] != shape
         or logits.shape != (len(features), labels)
         or not 1 <= len(features) <= MAX_CHECK_CLIPS
     ):
         raise DeltakwtError(
-            f"{check}: must hold features (n, {FRAMES}, {FEATURES}) and logits (n, {labels})"
+            f"{check}: must hold features (n, {shape[0]}, {shape[1]}) and logits (n, {labels})"
         )
     engine = Engine(mapped.config, mapped.tensors, name=str(check))
     ours = np.array([engine.dense(row) for row in features])

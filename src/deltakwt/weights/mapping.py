@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.core.config import FEATURES, FRAMES, LABELS, Config
+from deltakwt.core.config import FEATURES, LABELS, STRIDES, Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.weights.folder import LIMITS, MAX_LABELS
 from deltakwt.weights.mapping_block import Block, Problem, has_word
@@ -74,6 +74,12 @@ def _unwrapped(name: str) -> str:
     return name
 
 
+def _has_rows(tensor: Array, rows: int) -> bool:
+    """Return whether it is one matrix of so many rows; other dimensions are 1."""
+    shape = tensor.shape
+    return tensor.ndim in (2, 3) and shape[-2] == rows and tensor.size == rows * shape[-1]
+
+
 def _natural(name: str) -> list[tuple[int, str]]:
     """Return a key by which block 2 comes before block 10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
@@ -97,7 +103,7 @@ class _Attempt:
 
     def run(self, heads: int | None, labels: tuple[str, ...] | None) -> Mapped:
         stacks, layers = self._stacks()
-        dim = self._positions()
+        dim, frames = self._positions()
         self._class_token(dim)
         blocks = [self._block_names(stacks, layer) for layer in range(layers)]
         mlp = 0
@@ -107,7 +113,11 @@ class _Attempt:
         count = self._head(dim)
         if self.left:
             raise Problem(self._excess())
-        config = Config(dim, self._heads(dim, heads), mlp, layers, self._labels(count, labels))
+        config = Config(
+            *(dim, self._heads(dim, heads), mlp, layers, self._labels(count, labels)),
+            frames=frames,
+            stride=STRIDES[frames],
+        )
         for name, shape in config.shapes().items():
             if self.ours[name].shape != shape:
                 raise Problem(f"{name} has the shape {self.ours[name].shape}, expected {shape}")
@@ -157,22 +167,25 @@ class _Attempt:
         heads = tuple(f"{prefix}.{layer}." for prefix in stacks)
         return sorted((name for name in self.foreign if name.startswith(heads)), key=_natural)
 
-    def _positions(self) -> int:
-        tokens = FRAMES + 1
-        for name, tensor in self.left.items():
-            if (
-                tensor.ndim in (2, 3)
-                and tensor.shape[-2] == tokens
-                and tensor.size == (tokens * tensor.shape[-1])
-            ):
-                dim = int(tensor.shape[-1])
-                if not 1 <= dim <= LIMITS["dim"]:
-                    raise Problem(f"a width of {dim}, at most {LIMITS['dim']} is accepted")
-                self.take(name, "positions", tensor.reshape(tokens, dim))
-                return dim
+    def _positions(self) -> tuple[int, int]:
+        """Return the width and the number of frames."""
+        for frames, stride in STRIDES.items():
+            name = next((n for n, t in self.left.items() if _has_rows(t, frames + 1)), None)
+            if name is None:
+                continue
+            dim = int(self.left[name].shape[-1])
+            if not 1 <= dim <= LIMITS["dim"]:
+                raise Problem(f"a width of {dim}, at most {LIMITS['dim']} is accepted")
+            self.take(name, "positions", self.left[name].reshape(frames + 1, dim))
+            if stride > 1:
+                self.notes.append(
+                    f"{frames} frames: a stride of {stride}, one per {10 * stride} ms"
+                )
+            return dim, frames
+        most, *fewer = STRIDES
         raise Problem(
-            f"no position embedding ({tokens}, width): deltakwt runs KWTs of {FRAMES} frames with"
-            " one class token"
+            f"no position embedding ({most + 1}, width): deltakwt runs KWTs of {most} frames, or"
+            f" {' or '.join(map(str, fewer))} with a stride, and one class token"
         )
 
     def _class_token(self, dim: int) -> None:

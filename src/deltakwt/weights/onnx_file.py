@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deltakwt.core.config import FEATURES, FRAMES
+from deltakwt.core.config import FEATURES, STRIDES
 from deltakwt.core.engine import Engine
 from deltakwt.core.errors import DeltakwtError, MissingExtra
 from deltakwt.files import read_bytes
@@ -53,7 +53,7 @@ class _Trace:
 
 
 def read_onnx(path: Path, labels: tuple[str, ...] | None) -> Mapped:
-    """Return the KWT in an ONNX export whose input is features (1, 98, 40)."""
+    """Return the KWT in an ONNX export whose input is features (1, frames, 40)."""
     try:
         import onnx
     except ImportError:
@@ -67,7 +67,8 @@ def read_onnx(path: Path, labels: tuple[str, ...] | None) -> Mapped:
     del content  # the weights are in memory twice at most
     try:
         runner = _Runner(model.graph)
-        features = np.random.default_rng(0).normal(0, 3, (FRAMES, FEATURES)).astype(np.float32)
+        shape = (runner.frames, FEATURES)
+        features = np.random.default_rng(0).normal(0, 3, shape).astype(np.float32)
         logits = runner.run(features)
         tensors = _tensors(runner.trace)
     except Unsupported as error:
@@ -102,11 +103,16 @@ class _Runner:
         self.scores: dict[str, tuple[int, int]] = {}  # layers of Q and K
         self.weights: dict[str, tuple[int, int]] = {}  # the same, after the softmax
 
-    def run(self, features: Array) -> Array:
-        inputs = [entry for entry in self.graph.input if entry.name not in self.values]
-        if len(inputs) != 1 or not self.graph.output:
+        inputs = [entry for entry in graph.input if entry.name not in self.values]
+        if len(inputs) != 1 or not graph.output:
             raise Unsupported(f"{len(inputs)} inputs, expected the features only")
-        self.values[inputs[0].name] = _arranged(inputs[0], features)
+        self.input = inputs[0].name
+        self.shape = [int(d.dim_value) or 1 for d in inputs[0].type.tensor_type.shape.dim]
+        self.frames = _frames(self.shape)
+
+    def run(self, features: Array) -> Array:
+        is_turned = self.shape.index(FEATURES) < self.shape.index(self.frames)
+        self.values[self.input] = (features.T if is_turned else features).reshape(self.shape)
         for node in self.graph.node:
             self._step(node)
         logits = self.values[self.graph.output[0].name]
@@ -221,17 +227,19 @@ def _attribute(attribute: Any) -> Any:
     return helper.get_attribute_value(attribute)
 
 
-def _arranged(entry: Any, features: Array) -> Array:
-    """Return features (98, 40) in the shape of the graph's input; unknown sizes are 1."""
-    shape = [int(d.dim_value) or 1 for d in entry.type.tensor_type.shape.dim]
-    if len(shape) > 2 and shape[0] > 1 and sorted(shape[-2:]) == [FEATURES, FRAMES]:
+def _frames(shape: list[int]) -> int:
+    """Return the frames of a graph with this input; unknown sizes are 1."""
+    accepted = [{FEATURES, frames} for frames in STRIDES]
+    if len(shape) > 2 and shape[0] > 1 and set(shape[-2:]) in accepted:
         raise Unsupported(f"it takes {shape[0]} clips at once; export it with one, or any number")
-    if sorted(n for n in shape if n != 1) != [FEATURES, FRAMES]:
+    sizes = [n for n in shape if n != 1]
+    if len(sizes) != 2 or set(sizes) not in accepted:
+        most, *fewer = STRIDES
         raise Unsupported(
-            f"its input has the shape {shape}, expected {FRAMES} frames of {FEATURES} features"
+            f"its input has the shape {shape}, expected {most} frames of {FEATURES} features, or"
+            f" {' or '.join(map(str, fewer))} frames with a stride"
         )
-    turned = shape.index(FEATURES) < shape.index(FRAMES)
-    return (features.T if turned else features).reshape(shape)
+    return sum(sizes) - FEATURES
 
 
 def _tensors(trace: _Trace) -> dict[str, NDArray[np.float32]]:

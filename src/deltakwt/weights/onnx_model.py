@@ -14,7 +14,6 @@ from deltakwt.core.config import (
     ENERGY_FLOOR,
     FFT_SAMPLES,
     FRAME_SAMPLES,
-    HOP_SAMPLES,
     LAYER_NORM_EPS,
     Config,
 )
@@ -42,7 +41,7 @@ def to_onnx(
     graph = _Graph(tensors)
     if sound:
         name, shape_in = "sound", [1, CLIP_SAMPLES]
-        graph.front_end()
+        graph.front_end(config.hop_samples)
     else:
         name, shape_in = "features", [1, config.frames, config.features]
     x = graph.embed(config)
@@ -104,16 +103,16 @@ class _Graph:
         attributes = {"axis": -1, "epsilon": LAYER_NORM_EPS}
         return self.node("LayerNormalization", inputs, f"{name}.out", **attributes)
 
-    def front_end(self) -> str:
-        """Add the plain front end: sound (1, 16000) to features (1, 98, 40)."""
+    def front_end(self, hop: int) -> str:
+        """Add the plain front end: sound (1, 16000) to features (1, frames, 40)."""
         self.constant("dft", dft_kernels()[:, None, :])
         self.constant("mel", mel_matrix().astype(np.float32))
         self.constant("dct", dct_matrix().astype(np.float32))
         self.constant("energy_floor", np.float32(ENERGY_FLOOR))
         axis = self.constant("channel_axis", np.array([1], np.int64))
         channel = self.node("Unsqueeze", ["sound", axis], "channel")
-        spectrum = self.node("Conv", [channel, "dft"], "spectrum", strides=[HOP_SAMPLES])
-        squares = self.node("Mul", [spectrum, spectrum], "squares")  # (1, 514, 98)
+        spectrum = self.node("Conv", [channel, "dft"], "spectrum", strides=[hop])
+        squares = self.node("Mul", [spectrum, spectrum], "squares")  # (1, 514, frames)
         self.nodes.append(self._split(squares, ["real", "imaginary"]))
         power = self.node("Add", ["real", "imaginary"], "power")
         magnitude = self.node("Sqrt", [power], "magnitude")

@@ -85,8 +85,8 @@ def show(document: Numbers) -> Content:
     spread, percent = own["layer_x"], theirs["small_percent"]
     printed = theirs["small_differences_percent"]
     text = (
-        "The model cuts one second of sound into tokens of 10 ms. Sound changes slowly, and so do"
-        f" the tokens, even deep inside the model. In X, the input of layer {layer},"
+        "The model cuts one second of sound into tokens of 10 or 20 ms. Sound changes slowly, and"
+        f" so do the tokens, even deep inside the model. In X, the input of layer {layer},"
         f" **{of_word:.1f}%** of the differences between neighbouring tokens of one “{word}” are"
         f" smaller than {percent:.0f}% of the range of X (the paper, on {theirs['model']}:"
         f" **{printed:.0f}%**). Over {own['clips']} clips of all words it is {spread['mean']:.1f}%"

@@ -40,7 +40,7 @@ def collect_example(study: Study) -> Numbers:
 def show_example(document: Numbers) -> Content:
     own, theirs = document["example"], document["paper"]
     text = (
-        "A Keyword Transformer cuts one second of sound into tokens, one for every 10 ms, and"
+        "A Keyword Transformer cuts one second of sound into tokens, one for every 10 or 20 ms, and"
         " passes them through layers of attention (MHSA) and small networks (MLP). Almost all of"
         " its work is matrix products, counted in multiply-accumulates (MACs). The delta algorithm"
         " saves MACs without retraining: for each token it multiplies only the features that"
