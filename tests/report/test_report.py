@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
@@ -204,7 +203,7 @@ def test_a_page_without_times_names_none(report: Report, tmp_path: Path) -> None
     build.draw(document, tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert '<section id="timing"' not in page
-    assert " ms" not in re.sub(r"tokens? of 10 ms|every 10 ms", "", page)
+    assert " ms" not in page.replace("every 10 ms", "")
     assert "measured on words" not in page
 
 

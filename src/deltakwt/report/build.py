@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import deltakwt
+from deltakwt.core.config import HOP_SAMPLES, SAMPLE_RATE, Config
 from deltakwt.core.errors import DeltakwtError
 from deltakwt.core.model import Model
 from deltakwt.core.setting import PLAIN, Setting
@@ -159,11 +160,15 @@ def facts_of(study: Study) -> Document:
             "unreadable": [file for file, _ in sample.failed],
         },
         "setting": describe(setting),
-        "constants": {"token_ms": 10, "loss_points": 0.1},  # of the text
+        "constants": {"token_ms": _token_ms(config), "loss_points": 0.1},  # of the text
         "machine": machine(study.model.engine.isa),
         "command": command(),
         "version": deltakwt.__version__,
     }
+
+
+def _token_ms(config: Config) -> int:
+    return 1000 * HOP_SAMPLES * config.stride // SAMPLE_RATE
 
 
 def describe(setting: Setting) -> Document:

@@ -84,9 +84,10 @@ def show(document: Numbers) -> Content:
     of_word, of_silence = (own["small_percent"][clip]["x"] for clip in ("word", "silence"))
     spread, percent = own["layer_x"], theirs["small_percent"]
     printed = theirs["small_differences_percent"]
+    token_ms = document["facts"]["constants"]["token_ms"]
     text = (
-        "The model cuts one second of sound into tokens of 10 or 20 ms. Sound changes slowly, and"
-        f" so do the tokens, even deep inside the model. In X, the input of layer {layer},"
+        f"The model takes one token every {token_ms} ms. Sound changes slowly, and so do the"
+        f" tokens, even deep inside the model. In X, the input of layer {layer},"
         f" **{of_word:.1f}%** of the differences between neighbouring tokens of one “{word}” are"
         f" smaller than {percent:.0f}% of the range of X (the paper, on {theirs['model']}:"
         f" **{printed:.0f}%**). Over {own['clips']} clips of all words it is {spread['mean']:.1f}%"

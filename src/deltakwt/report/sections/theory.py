@@ -39,12 +39,14 @@ def collect_example(study: Study) -> Numbers:
 
 def show_example(document: Numbers) -> Content:
     own, theirs = document["example"], document["paper"]
+    token_ms = document["facts"]["constants"]["token_ms"]
     text = (
-        "A Keyword Transformer cuts one second of sound into tokens, one for every 10 or 20 ms, and"
-        " passes them through layers of attention (MHSA) and small networks (MLP). Almost all of"
-        " its work is matrix products, counted in multiply-accumulates (MACs). The delta algorithm"
-        " saves MACs without retraining: for each token it multiplies only the features that"
-        " changed since the token before, and adds the result to the product of that token."
+        "A Keyword Transformer cuts one second of sound into tokens, one every"
+        f" {token_ms} ms, and passes them through layers of attention"
+        " (MHSA) and small networks (MLP). Almost all of its work is matrix products, counted in"
+        " multiply-accumulates (MACs). The delta algorithm saves MACs without retraining: for each"
+        " token it multiplies only the features that changed since the token before, and adds the"
+        " result to the product of that token."
         f"\n\nThe figure shows it for three tokens of four features and a threshold of"
         f" θ = {own['theta']:.1f}. The first token is stored as it is. After it, a feature is"
         " updated only where it differs by more than θ from its **reference** X̂, the value that"
