@@ -172,3 +172,18 @@ def test_a_wide_run_says_whether_its_parts_are_copies(trained: str, test_set: Pa
     found = ship._width(wide, test_set)
     assert found["independent"] is False
     assert all(row["head_correlation"] > 0.999 for row in found["layers"])
+
+
+def test_a_folder_named_like_a_shipped_model_is_measured_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[Path] = []
+    monkeypatch.chdir(tmp_path)
+    Path("kwt-1").mkdir()
+    for step in ("draw", "quantize_folder", "calibration_sounds", "measure"):
+        monkeypatch.setattr(ship, step, lambda *given, **named: None)
+    monkeypatch.setattr(ship, "store", lambda *given: {})
+    monkeypatch.setattr(ship, "load", measured.append)
+    monkeypatch.setattr(ship, "render", lambda *given: "")
+    ship.ship([], to=Path("kwt-1"), test=tmp_path, data=tmp_path, command=[])
+    assert measured == [tmp_path / "kwt-1"]

@@ -313,6 +313,7 @@ def ship(
     ] = None,
 ) -> None:
     """Store, measure and describe a trained model."""
+    to = to.absolute()  # a relative path such as "kwt-1" would be taken for the name of a model
     tests = [draw(test, silence=silence) for silence in ("zero", "noise")]
     stored = store(runs, to, tests, draw(data, "val"), speech)
     stored["sources"] = [read_source(folder).to_json() for folder in source or []]
