@@ -92,7 +92,8 @@ def test_after_an_event_the_large_model_rests(large: Model, small: Model, speech
 
 @pytest.mark.parametrize("hop", [0.01, 0.25, 0.5, 1.0])
 def test_any_hop_will_do(large: Model, small: Model, speech: Speech, hop: float) -> None:
-    decision = Decision(hop=hop, smooth=1, on=0.5, off=0.25, patience=0)
+    bias = decision_of(large).unknown_bias
+    decision = Decision(hop=hop, smooth=1, on=0.5, off=0.25, patience=0, unknown_bias=bias)
     found = all_events(Spotter(large, gate=small, decision=decision), speech.sound, 1_600)
     known = {event.label for event in found}
     assert known <= set(speech.words)
