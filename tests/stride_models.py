@@ -30,7 +30,7 @@ def random_model(stride: int, arithmetic: str, isa: str | None = None) -> Model:
     """Return a model with random weights."""
     config = strided(stride)
     tensors = small_tensors(config)
-    tensors["head.weight"] = tensors["head.weight"] * 8  # so that windows differ in their answers
+    tensors["head.weight"] = tensors["head.weight"] * 8  # makes the answers to different windows differ
     if arithmetic == "float":
         return Model(config, Engine(config, tensors, isa), name="random")
     return Model(config, FixedEngine(config, tensors, scales_of(config, tensors), isa))

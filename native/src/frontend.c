@@ -1,5 +1,6 @@
-/* Sound to MFCC: 480 samples every stride * 160, Hann, 512-point spectrum, 80 mel bands, log, 40
- * DCT. */
+/* Sound to MFCC. A frame has 480 samples; the next one begins stride * 160 samples later. Each
+ * frame passes a Hann window, a 512-point FFT, 80 mel bands, the logarithm, and a DCT that
+ * keeps 40. */
 #include "internal.h"
 
 #include <math.h>

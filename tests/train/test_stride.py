@@ -1,4 +1,4 @@
-"""Training of models with a stride: features, masks, and teachers with another one."""
+"""Training with a stride: features, masks, and teachers that have a different stride."""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ static void start_result(int exact, const int16_t *bias, int16_t *sum, uint32_t 
     if (exact && !bias) memset(sum, 0, n * sizeof *sum);
 }
 
-/* sum (n) += the list times W, DK_TERMS entries at a time. */
+/* Adds the product of the listed differences and W to sum (n). Takes DK_TERMS differences at a
+ * time. */
 static void multiply(const pass *p, const dk_flash_matrix *w, uint32_t n, int16_t *sum) {
     dk_term *terms = p->work->row.terms;
     const dk_entry *list = p->list;
@@ -128,7 +129,7 @@ static void keys_and_values(pass *p) {
         all->times[all->columns - 1]++;
     }
     for (uint32_t f = 0; theta_of(p, DK_SITE_K) < 0 && f < DK_DIM; f++)
-        all->kept_k[f] = DK_TOKENS; /* dense: every row counts whole */
+        all->kept_k[f] = DK_TOKENS; /* dense: all values of every row count */
 }
 
 /* ---- attention: one token -------------------------------------------------------------------- */
@@ -214,7 +215,7 @@ static void attention(pass *p) {
         dk_add_norm(x, layer->sum1_shift, s->result, &layer->norm1);
     }
     if (theta_of(p, DK_SITE_Q) >= 0) return;
-    p->score_macs = 0; /* dense: every row counts whole */
+    p->score_macs = 0; /* dense: all values of every row count */
     for (uint32_t f = 0; f < DK_DIM; f++) p->score_macs += p->rows * p->work->s.attention.kept_k[f];
 }
 

@@ -36,8 +36,8 @@ typedef struct {
     int32_t theta;
     int32_t room;   /* theta, less an error of GELU of two steps at both ends */
     uint32_t bits;  /* fraction bits */
-    int32_t bottom; /* -0.75, below which GELU falls, */
-    int32_t least;  /* and its minimum */
+    int32_t bottom; /* -0.75: GELU has its minimum there */
+    int32_t least;  /* the minimum of GELU */
     int has_range;  /* 0: theta is very small */
 } dk_hidden;
 

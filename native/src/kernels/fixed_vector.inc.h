@@ -153,7 +153,7 @@ static void KERNEL(softmax)(int16_t *x, size_t ldx, uint32_t rows, const uint8_t
 /* STEP vectors side by side, for the same reason. */
 INLINE void gelu_vectors(const uint32_t STEP, int16_t *x, uint32_t bits) {
     const vi limit = v_set((int16_t)((4 << bits) - 1));
-    const vi down = v_set((int16_t)(2 << bits)); /* a product with it is a rounded shift */
+    const vi down = v_set((int16_t)(2 << bits)); /* v_q15 with it is a rounded right shift */
     static const int16_t terms[] = {22398, -20160, -12563, 16366};
     vi u[4], p[4];
     UNROLL for (uint32_t k = 0; k < STEP; k++) {

@@ -25,9 +25,9 @@ from deltakwt.core.config import Config
 from deltakwt.core.engine import Engine
 from deltakwt.core.setting import ALL_SITES, SITES, WHOLE_THRESHOLDS, Setting, Thresholds
 
-SETTINGS = 32  # that are timed
-HELD_OUT = 4  # every fourth is not used for the fit
-RUNS = 40  # of each clip; the fastest counts
+SETTINGS = 32  # so many settings are timed
+HELD_OUT = 4  # every fourth setting is not used for the fit
+RUNS = 40  # each clip runs so often; the fastest run is its time
 BATCH_RUNS = 3
 SPREAD = 8.0  # a timed threshold is WHOLE_THRESHOLDS times a factor from 1 / SPREAD to SPREAD
 EXACT = 2  # tokens that keep everything: the class token and the first frame
@@ -43,7 +43,7 @@ class CostModel:
     factors: Floats  # (9,) milliseconds per kept delta, in the order of ALL_SITES
     row_factors: Floats  # (9,) milliseconds per token that keeps something
     tokens: int
-    exact: Floats  # (9,) deltas of a layer that are always kept
+    exact: Floats  # (9,) deltas that a layer keeps in any case
     error: float  # mean relative error on settings that the fit did not use
     settings: int  # that were timed
 

@@ -161,7 +161,10 @@ class Trainer:
             checkpoint.save(self.folder, self.plan, self.state)
 
     def logits(self, weights: Mapping[str, Tensor], features: Tensor) -> Tensor:
-        """Return dense logits (n, labels) of features (n, frames, 40); processes share the work."""
+        """Return dense logits (n, labels) of features (n, frames, 40).
+
+        Each process computes a part of them.
+        """
         net = Kwt(self.plan.config()).to(self.device)
         net.load(weights)
         out = torch.zeros(len(features), len(self.plan.labels))

@@ -263,7 +263,7 @@ class Evaluator:
         answers = self.dense.argmax(axis=1)
         self.targets = pool.targets if pool.labelled else answers
         self.dense_right = answers == self.targets
-        self.cost: CostModel | None = None  # with one, measurements have the predicted time
+        self.cost: CostModel | None = None  # predicts the time of a measurement; None: no time
         rows = np.arange(len(pool))
         self.dense_error = 1 - np.exp(self.dense[rows, self.targets])
 

@@ -168,7 +168,7 @@ class _Attempt:
         return sorted((name for name in self.foreign if name.startswith(heads)), key=_natural)
 
     def _positions(self) -> tuple[int, int]:
-        """Return the width and the number of frames."""
+        """Return the width and the number of frames, from the tensor of the positions."""
         for frames, stride in STRIDES.items():
             name = next((n for n, t in self.left.items() if _has_rows(t, frames + 1)), None)
             if name is None:
