@@ -30,7 +30,8 @@ def random_model(stride: int, arithmetic: str, isa: str | None = None) -> Model:
     """Return a model with random weights."""
     config = strided(stride)
     tensors = small_tensors(config)
-    tensors["head.weight"] = tensors["head.weight"] * 8  # makes the answers to different windows differ
+    # Larger logits, so that different windows get different answers.
+    tensors["head.weight"] = tensors["head.weight"] * 8
     if arithmetic == "float":
         return Model(config, Engine(config, tensors, isa), name="random")
     return Model(config, FixedEngine(config, tensors, scales_of(config, tensors), isa))
